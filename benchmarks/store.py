@@ -22,7 +22,7 @@ from inferometer.core.profile import DeviceFacts, Headline, ModelFacts, OpTime, 
 from inferometer.core.workload import Workload
 from inferometer.store import Filter, open_store
 from inferometer.store.headline import words_of
-from inferometer.store.ids import new_id
+from inferometer.store.names import new_id
 from inferometer.store.upserts import put_new
 
 RUNS, CHUNK, PROJECTS, MODELS = 100_000, 5_000, 10, 200

@@ -307,7 +307,7 @@ _API = {
 # What the verbs return or take, and lives deeper.
 _FURTHER = (
     "inferometer.core.profile.Phase", "inferometer.core.profile.OpTime", "inferometer.core.profile.Headline",
-    "inferometer.measure.bench.compare.Comparison", "inferometer.measure.bench.compare.Metric",
+    "inferometer.measure.bench.compare.Comparison", "inferometer.measure.bench.compare.ComparedMetric",
     "inferometer.measure.bench.measurement.Measurement",
     "inferometer.understand.explanation.Explanation", "inferometer.core.finding.Finding",
     "inferometer.predict.sweep.rows.Rows", "inferometer.predict.memory.fit.Fit", "inferometer.predict.placing.Runnable",

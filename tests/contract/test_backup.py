@@ -18,8 +18,8 @@ from inferometer.core.errors import FormatError, InferometerError, SchemaError
 from inferometer.store import Attachment, StoreError, open_store
 from inferometer.store import backup as backups
 from inferometer.store.backup import Backup, check_backup, copy_store, restore_backup, table_parts, write_backup
+from inferometer.store.location import REVISIONS
 from inferometer.store.queue.fleet import Fleet
-from inferometer.store.revisions import REVISIONS
 from inferometer.store.schema import downgrade
 from inferometer.store.tables import fleet_files, metrics, runs
 from inferometer.store.transfer import models_folder, opened_to_fill

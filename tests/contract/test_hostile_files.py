@@ -6,7 +6,7 @@ from fakes.hostile import FORMATS, pickle_in_place_of_it
 from inferometer.core.errors import FormatError, InferometerError, TrustError
 from inferometer.core.plugins import load_all
 from inferometer.engines.base import Missing, Target
-from inferometer.formats.trust.formats import FORMATS as KNOWN
+from inferometer.formats.trust.door import FORMATS as KNOWN
 
 RUNTIMES = load_all("inferometer.runtimes")[0]
 OPENED = [(name, form) for name, runtime in sorted(RUNTIMES.items()) for form in sorted(runtime.formats)]

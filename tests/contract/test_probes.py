@@ -12,10 +12,9 @@ import pytest
 from fakes.xnnpack import without_patterns
 from inferometer.known import device
 from inferometer.known.engines import engine, engines
-from inferometer.measure.calibrate.probes.checkpoints import steps_to
 from inferometer.measure.calibrate.probes.converted import EXPORTED, converter_to, source_of
 from inferometer.measure.calibrate.probes.decoders import DecoderProvider
-from inferometer.measure.calibrate.probes.models import ProbeRun, read_probes
+from inferometer.measure.calibrate.probes.models import ProbeRun, read_probes, steps_to
 from inferometer.measure.calibrate.probes.provider import ProbeProvider
 from inferometer.measure.prepare.child import carry_out
 from inferometer.measure.run.child import runtime_named

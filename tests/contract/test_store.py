@@ -24,13 +24,12 @@ from inferometer.core.run import STATUSES
 from inferometer.store import Attachment, Filter, StoreError, open_store
 from inferometer.store.audit import Deed
 from inferometer.store.engine import open_database
-from inferometer.store.location import locate
-from inferometer.store.owner import this_process
+from inferometer.store.location import REVISIONS, VERSION_TABLE, locate
+from inferometer.store.opened import this_process
 from inferometer.store.queue.devices import Registrar
 from inferometer.store.queue.fleet import Fleet
 from inferometer.store.queue.values import NewDevice
 from inferometer.store.recording import recording
-from inferometer.store.revisions import REVISIONS, VERSION_TABLE
 from inferometer.store.schema import downgrade, prepare, revision_of
 from inferometer.store.tables import artifacts, metadata, profiles, runs, tags
 from inferometer.store.upserts import put_new

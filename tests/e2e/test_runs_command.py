@@ -282,6 +282,6 @@ def test_no_store_keeps_and_prints_nothing(place, capsys):
 
 
 def test_where_there_is_no_database_it_says_so(place, capsys, monkeypatch):
-    monkeypatch.setattr("inferometer.store.dependency.find_spec", lambda _: None)
+    monkeypatch.setattr("inferometer.store.location.find_spec", lambda _: None)
     measured("--store", str(place))
     assert "the run was not stored" in capsys.readouterr().err

@@ -10,7 +10,7 @@ import pytest
 
 from inferometer.formats.resolve import read
 from inferometer.formats.synth import synthesise
-from inferometer.formats.tflite.read import read_tflite
+from inferometer.formats.tflite import read_tflite
 from inferometer.measure.calibrate.probes.models import file_of, graph_of, read_probes
 
 # Small sides, so that the whole takes seconds. densenet121's norms come before its convolutions, convnext's are others.

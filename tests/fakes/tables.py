@@ -2,7 +2,7 @@
 
 from sqlalchemy import event, inspect
 
-from inferometer.store.revisions import VERSION_TABLE
+from inferometer.store.location import VERSION_TABLE
 
 
 def remembering(run_alembic):

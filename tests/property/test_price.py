@@ -15,9 +15,9 @@ from inferometer.predict.memory.residency import residency_of
 from inferometer.predict.options import Options
 from inferometer.predict.parallel import place
 from inferometer.predict.price.step import over_rows
+from inferometer.predict.work.merge import with_sizes
 from inferometer.predict.work.polynomial import Polynomial
 from inferometer.predict.work.prepare import Terms, prepare, quantities_of
-from inferometer.predict.work.substitute import with_sizes
 from unit.predict.decoders import BF16, at, decoder, tensor, tokens
 from unit.predict.estimates import estimate_op
 from unit.predict.examples import EXAMPLES

@@ -12,8 +12,8 @@ import pytest
 
 from inferometer.core.scheduler import SchedulerRules
 from inferometer.serving.simulate.replica import EngineLimits
-from inferometer.serving.simulate.request import Request
-from inferometer.serving.simulate.service import Cluster, Pool
+from inferometer.serving.simulate.request import SimulatedRequest
+from inferometer.serving.simulate.service import Cluster, ReplicaPool
 from inferometer.serving.simulate.source import class_of
 
 BLOCK = 4
@@ -266,7 +266,7 @@ class Coming:
     def __init__(self, rows):
         self._rows = []
         for *row, priority in rows:
-            self._rows.append(Request(*row))
+            self._rows.append(SimulatedRequest(*row))
             self._rows[-1].priority = priority
 
     @property
@@ -287,7 +287,7 @@ def test_every_request_has_the_times_of_an_engine_that_takes_each_step_by_itself
     rules, more = CASES[case]
     limits, rows, hand, expected, times = play_both(rules, more, seed, at_once=at_once)
     ended = []
-    cluster = Cluster(Pool(times=times, rules=rules, limits=limits), ended.append, print)
+    cluster = Cluster(ReplicaPool(times=times, rules=rules, limits=limits), ended.append, print)
     cluster.run(Coming(rows))
     assert {one.number: (pytest.approx(one.first), pytest.approx(one.last)) for one in ended} == expected
     (replica,) = cluster.replicas
@@ -338,7 +338,7 @@ def test_the_loop_is_the_replica_also_where_requests_come_when_a_step_ends(name,
     found = []
     for source in (ByTheClock(rows), Coming(rows)):
         ended = []
-        cluster = Cluster(Pool(times=Times(), rules=SCHEDULERS[name], limits=limits), ended.append, print)
+        cluster = Cluster(ReplicaPool(times=Times(), rules=SCHEDULERS[name], limits=limits), ended.append, print)
         cluster.run(source)
         (replica,) = cluster.replicas
         found.append((

@@ -29,10 +29,17 @@ from inferometer.formats.sizes import bind
 from inferometer.known.engines import engine
 from inferometer.known.zoo import model
 from inferometer.measure.bench.guard import Guard
-from inferometer.measure.calibrate.probes.checkpoints import converted_checkpoint, steps_to
 from inferometer.measure.calibrate.probes.converted import converted_probe, converter_to
 from inferometer.measure.calibrate.probes.decoders import run_texts
-from inferometer.measure.calibrate.probes.models import READS, SEES, WRITES, Probe, ProbeRun
+from inferometer.measure.calibrate.probes.models import (
+    READS,
+    SEES,
+    WRITES,
+    Probe,
+    ProbeRun,
+    converted_checkpoint,
+    steps_to,
+)
 from inferometer.measure.calibrate.probes.pace import MachinePace
 from inferometer.measure.calibrate.probes.steps import fed, order_of, run_in_turns
 from inferometer.measure.calibrate.probes.workshop import Workshop

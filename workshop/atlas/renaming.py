@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from inferometer.known.atlas.devices import catalog_device
+from inferometer.known.atlas.form import catalog_device
 from inferometer.known.atlas.names import match_model
 from inferometer.known.atlas.table import AtlasTable, TextColumn
 

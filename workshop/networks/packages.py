@@ -20,10 +20,9 @@ import msgspec
 from inferometer.core.errors import InferometerError
 from inferometer.core.graph import Graph
 from inferometer.formats.networks.archive import graph_in, read_tables
-from inferometer.formats.networks.read import PACKAGES, built, installed, usual_image
+from inferometer.formats.networks.read import MARK, PACKAGES, built, installed, traced, usual_image
 from inferometer.formats.networks.shipped import DATA, ENDING, INDEX, Packages, ShippedNetwork, key_of
 from inferometer.formats.networks.shipped import index as shipped_packages
-from inferometer.formats.networks.tracing import MARK, traced
 from inferometer.formats.torch.live import import_torch
 from workshop.networks.archive import write_archive
 from workshop.networks.recording import recorded

@@ -84,7 +84,7 @@ def _no_file(what: str) -> InferometerError:
 
 def open_chosen(location: str | Path | None, *, create: bool = False) -> Store:
     """The store of that place, or the user's own. A file that is not there is made only to write into it."""
-    from inferometer.store.dependency import require_database  # noqa: PLC0415 - only who reads runs needs it
+    from inferometer.store.location import require_database  # noqa: PLC0415 - only who reads runs needs it
 
     require_database()
     from inferometer.store.location import locate  # noqa: PLC0415 - as above

@@ -58,7 +58,7 @@ def restore(file: Path, check: bool, store: str | None) -> None:
 
     A store that holds anything is never written over.
     """
-    from inferometer.store.dependency import require_database
+    from inferometer.store.location import require_database
 
     require_database()
     from inferometer.store.backup import check_backup, restore_backup

@@ -10,10 +10,10 @@ from inferometer.cli.options import format_option, print_document, print_table, 
 from inferometer.cli.storing import open_chosen, store_option
 
 if TYPE_CHECKING:
-    from inferometer.store.opened import Opened
+    from inferometer.store.opened import OpenedStore
 
 _ROLES = ("reader", "writer", "owner")
-Acting = TypeVar("Acting", bound="Opened")
+Acting = TypeVar("Acting", bound="OpenedStore")
 
 
 def doing(store: Acting, action: str, project: str | None = None, **about: Any) -> Acting:

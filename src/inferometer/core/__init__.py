@@ -10,13 +10,13 @@ if TYPE_CHECKING:
     from inferometer.core.device import CoreGroup, Device, Link, Memory, Sourced
     from inferometer.core.dims import Dim, Symbol, evaluate
     from inferometer.core.dtypes import DTYPES, DType, dtype
-    from inferometer.core.estimate import Estimate
     from inferometer.core.finding import Finding
     from inferometer.core.graph import Block, Graph, Op, Tensor
     from inferometer.core.job import Job, JobEvent, JobResult
     from inferometer.core.profile import (
         DeviceFacts,
         Environment,
+        Estimate,
         Headline,
         ModelFacts,
         OpTime,
@@ -44,12 +44,11 @@ __getattr__ = attributes(__name__, {
     "inferometer.core.device": ("CoreGroup", "Device", "Link", "Memory", "Sourced"),
     "inferometer.core.dims": ("Dim", "Symbol", "evaluate"),
     "inferometer.core.dtypes": ("DTYPES", "DType", "dtype"),
-    "inferometer.core.estimate": ("Estimate",),
     "inferometer.core.finding": ("Finding",),
     "inferometer.core.graph": ("Block", "Graph", "Op", "Tensor"),
     "inferometer.core.job": ("Job", "JobEvent", "JobResult"),
     "inferometer.core.profile": (
-        "DeviceFacts", "Environment", "Headline", "ModelFacts", "OpTime", "Phase", "Profile", "Provenance",
+        "DeviceFacts", "Environment", "Estimate", "Headline", "ModelFacts", "OpTime", "Phase", "Profile", "Provenance",
     ),
     "inferometer.core.run": ("Artifact", "Run"),
     "inferometer.core.sample": ("Interval", "Sample", "Summary"),

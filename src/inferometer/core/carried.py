@@ -34,14 +34,12 @@ _CODE = re.compile(
 def require_inside(path: str) -> None:
     """A relative path with slashes that means one file inside a folder, on every system."""
     parts = path.split("/")
-    plain = len(path) <= _LONGEST_PATH and not any(mark in "\\:" or _is_unseen(mark) for mark in path)
+    plain = len(path) <= _LONGEST_PATH and not any(
+        mark in "\\:" or (unicodedata.category(mark) in _UNSEEN) for mark in path
+    )
     if not (plain and all(map(_is_plain_part, parts))):
         shown = path if len(path) <= 80 else f"{path[:80]}…"
         raise DomainError(f"The path {shown!r} of a job's file is not one inside its folder.")
-
-
-def _is_unseen(mark: str) -> bool:
-    return unicodedata.category(mark) in _UNSEEN
 
 
 def _is_plain_part(part: str) -> bool:

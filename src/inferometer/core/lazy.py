@@ -62,3 +62,17 @@ def callable_package(package: str, home: str) -> None:
 
     sys.modules[package].__class__ = Verb
     setattr(sys.modules[package], name, sys.modules[package])  # whoever takes the one may call the other
+
+
+class Framed:
+    """For a value that is also a table, by its `to_columns`: the same as a data frame, by a library imported then."""
+
+    __slots__ = ()
+
+    def to_pandas(self) -> Any:
+        """The same columns as a `pandas.DataFrame`."""
+        return late("frames", "pandas_frame")(self)
+
+    def to_polars(self) -> Any:
+        """The same columns as a `polars.DataFrame`."""
+        return late("frames", "polars_frame")(self)

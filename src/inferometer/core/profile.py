@@ -8,16 +8,43 @@ from dataclasses import field
 from typing import Any, Literal
 
 from inferometer.core.device import Device, Origin, Sourced
-from inferometer.core.estimate import Bound
+from inferometer.core.errors import DomainError
 from inferometer.core.finding import Finding
-from inferometer.core.framed import Framed
 from inferometer.core.frozen import frozen
-from inferometer.core.lazy import late
+from inferometer.core.lazy import Framed, late
 from inferometer.core.machine import MachineFacts
 from inferometer.core.served import Served
 from inferometer.core.structure import Structure
 from inferometer.core.units import format_quantity
 from inferometer.core.workload import Workload
+
+# Estimate: how long, within what interval, bounded by what, and based on which data.
+
+Bound = Literal["compute", "memory", "link", "overhead", "storage"]
+
+
+@frozen
+class Estimate:
+    """`floor_s` is the time at 100 % of every peak. No estimate beats it."""
+
+    time_s: float
+    low_s: float
+    high_s: float
+    floor_s: float
+    bound: Bound
+    origin: Origin
+    rule: str
+    level: str | None = None  # which memory level, where memory bounds
+    energy_j: float | None = None
+
+    def __post_init__(self) -> None:
+        ordered = 0 <= self.floor_s <= self.low_s <= self.time_s <= self.high_s < float("inf")
+        if not ordered:
+            raise DomainError(
+                f"An estimate needs floor ≤ low ≤ time ≤ high, and has "
+                f"{self.floor_s!r}, {self.low_s!r}, {self.time_s!r}, {self.high_s!r}."
+            )
+
 
 ONCE = frozenset({"import", "load", "warm_load", "compile", "capture", "context", "first_run"})  # paid in no request
 STEADY = ("decode", "forward", "run", "prefill")  # phases that repeat; the first that is there counts

@@ -11,8 +11,8 @@ kernels: the engine's own timers are on, and `kernels` lists what it ran.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import suppress
-from dataclasses import dataclass, field
+from contextlib import contextmanager, suppress
+from dataclasses import field
 from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
@@ -22,11 +22,14 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol
 import msgspec
 
 from inferometer.core.engine import EngineDescriptor
-from inferometer.core.errors import DomainError, FormatError, MissingDependencyError, UnknownNameError
+from inferometer.core.errors import DomainError, FormatError, InferometerError, MissingDependencyError, UnknownNameError
 from inferometer.core.frozen import frozen
 from inferometer.formats.trust.door import require_data
 
 if TYPE_CHECKING:
+    import re
+    from collections.abc import Iterable
+
     import numpy as np
 
 __all__ = [
@@ -119,7 +122,7 @@ class Stage:
     seconds: float
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Opened:
     """What was opened. `placed` counts the nodes by where the engine put them (`CPUExecutionProvider`, `gpu` …)."""
 
@@ -366,3 +369,27 @@ def require_choices(runtime: Runtime, target: Target) -> None:
             f"{runtime.title} was asked for the {word} {asked!r}. {without}",
             remedy="Leave it out, or choose another runtime.",
         )
+
+
+# An engine's exceptions become errors of ours, which name the operator where the engine does.
+
+
+@contextmanager
+def guard(fault_of: Callable[[Path, str, Exception], Exception], path: Path, doing: str) -> Iterator[None]:
+    """An engine's exception becomes what `fault_of` makes of it; ours and the interpreter's pass."""
+    try:
+        yield
+    except (InferometerError, MemoryError):
+        raise
+    except Exception as error:  # engines' exceptions have no common root but this
+        raise fault_of(path, doing, error) from error
+
+
+def op_named(words: str, patterns: Iterable[re.Pattern[str]], *, which: int) -> str | None:
+    """The operator, and the node, that a message speaks of; `which` of several, as in a list."""
+    for pattern in patterns:
+        matches = list(pattern.finditer(words))
+        if matches:
+            parts = matches[which].groupdict()
+            return f"{parts['op']} (node {parts['node']!r})" if parts.get("node") else parts["op"]
+    return None

@@ -52,7 +52,9 @@ def _require_port(port: Port, array: np.ndarray[Any, Any], sizes: dict[str, int]
     expected = f"{port.dtype} [{', '.join('?' if dim is None else str(dim) for dim in port.shape)}]"
     given = f"{array.dtype.name} {list(array.shape)}"
     fits = array.dtype.name == port.dtype and array.ndim == len(port.shape)
-    if not fits or not all(_matches(dim, size) for dim, size in zip(port.shape, array.shape, strict=True)):
+    if not fits or not all(
+        (not isinstance(dim, int) or dim == size) for dim, size in zip(port.shape, array.shape, strict=True)
+    ):
         raise DomainError(
             f"The input {port.name!r} must be {expected}, and is {given}.",
             remedy="Give it in the type and the sizes of the model: nothing is converted.",
@@ -62,10 +64,6 @@ def _require_port(port: Port, array: np.ndarray[Any, Any], sizes: dict[str, int]
             raise DomainError(
                 f"The input {port.name!r} must be {expected}, and is {given}: {dim} is {sizes[dim]} in another input."
             )
-
-
-def _matches(dim: int | str | None, size: int) -> bool:
-    return not isinstance(dim, int) or dim == size
 
 
 def require_request(request: Request, *, vocabulary: int, room: int | None) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 from inferometer.core.errors import FormatError, UnknownNameError
 from inferometer.core.graph import Graph
-from inferometer.formats.networks.named.shipped import net_named, read_net, shipped_nets
+from inferometer.formats.networks.named import net_named, read_net, shipped_nets
 from inferometer.known.files import row_named, rows_of
 from inferometer.known.networks import network_named
 from inferometer.known.zoo import model

@@ -6,7 +6,7 @@ from dataclasses import replace
 from inferometer.core.binding import Binding
 from inferometer.core.graph import Graph
 from inferometer.core.sizes import default_prompt, in_graph_names, require_sizes
-from inferometer.core.workload import Precision, Workload
+from inferometer.core.workload import Workload
 
 _FORMAT = "f32"
 
@@ -32,9 +32,7 @@ def bind(graph: Graph, workload: Workload, sizes: Mapping[str, int] | None = Non
     chosen = {name: size for name, size in asked.items() if name in known}
     if complete:
         require_sizes(graph, chosen)
-    return Binding(sizes=chosen, precision=_filled(workload.precision, graph.precision or _FORMAT))
-
-
-def _filled(asked: Precision, otherwise: str) -> Precision:
-    """A model that names no format is counted in f32, as frameworks make it."""
-    return replace(asked, weights=asked.weights or otherwise, activations=asked.activations or otherwise)
+    # A model that names no format is counted in f32, as frameworks make it.
+    formats, otherwise = workload.precision, graph.precision or _FORMAT
+    filled = replace(formats, weights=formats.weights or otherwise, activations=formats.activations or otherwise)
+    return Binding(sizes=chosen, precision=filled)

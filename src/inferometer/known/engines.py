@@ -408,18 +408,16 @@ def _effects(row: CatalogRow) -> RuntimeEffects:
         if name in row.fields:
             other = row.inner(name)
             other.allow(*_EFFECTS)
-            sets[name] = _alike(replace(row, fields=_with_tables(plain, other.fields)))
+            # The fields with those of a table in their place; units and arithmetic keep what it does not name.
+            inside = {
+                key: {**plain[key], **value}
+                for key, value in other.fields.items()
+                if isinstance(value, dict)
+                and isinstance(plain.get(key), dict)
+                and (key in UNITS or key == "arithmetic")
+            }
+            sets[name] = _alike(replace(row, fields={**plain, **other.fields, **inside}))
     return replace(_alike(row), sets=sets)
-
-
-def _with_tables(fields: Mapping[str, Any], others: Mapping[str, Any]) -> dict[str, Any]:
-    """The fields with those of a table in their place; units and arithmetic keep what it does not name."""
-    inside = {
-        key: {**fields[key], **value}
-        for key, value in others.items()
-        if isinstance(value, dict) and isinstance(fields.get(key), dict) and (key in UNITS or key == "arithmetic")
-    }
-    return {**fields, **others, **inside}
 
 
 def _alike(row: CatalogRow) -> RuntimeEffects:

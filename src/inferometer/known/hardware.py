@@ -134,7 +134,7 @@ def _row_of_phone(name: str) -> str | None:
     Without a unit it is the one that networks are compiled for: its NPU where it has one, else its GPU. A computer's
     name may mean any of its units: those are told, and none is taken.
     """
-    from inferometer.known.names.table import name_table  # noqa: PLC0415 - as below
+    from inferometer.known.names.words import name_table  # noqa: PLC0415 - as below
 
     words, known = name.casefold().replace("-", " "), name_table().devices
     stem, _, unit = words.rpartition(" ")

@@ -22,7 +22,7 @@ _COMPARE: dict[str, Callable[[Any, Any], bool]] = {
 
 
 @frozen
-class Condition:
+class RecordCondition:
     field: str
     comparison: str
     value: str | float
@@ -38,7 +38,7 @@ class Condition:
         return _COMPARE[self.comparison](value, self.value)
 
 
-def parse_condition(text: str, fields: Mapping[str, str | None]) -> Condition:
+def parse_condition(text: str, fields: Mapping[str, str | None]) -> RecordCondition:
     """`"memory>=24GB"` with the field's own unit; a text field knows `=`, `!=` and `~` (contains)."""
     match = _CONDITION.fullmatch(text)
     if match is None:
@@ -50,11 +50,11 @@ def parse_condition(text: str, fields: Mapping[str, str | None]) -> Condition:
     if unit is None:
         if comparison not in {"=", "!=", "~"}:
             raise DomainError(f"{field} is text: {comparison!r} does not apply.", remedy="Use =, != or ~ (contains).")
-        return Condition(field=field, comparison=comparison, value=value)
+        return RecordCondition(field=field, comparison=comparison, value=value)
     if comparison == "~":
         raise DomainError(f"{field} is a number: '~' does not apply.", remedy="Use =, !=, >=, <=, > or <.")
     # a bare number would be of SI base units: 80 bytes, where 80 GB are meant
-    return Condition(field=field, comparison=comparison, value=parse_quantity(value, unit, bare=unit in _COUNTS))
+    return RecordCondition(field=field, comparison=comparison, value=parse_quantity(value, unit, bare=unit in _COUNTS))
 
 
 def matching(

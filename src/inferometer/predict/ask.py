@@ -16,7 +16,7 @@ from inferometer.core.graph import Graph, is_generative
 from inferometer.core.reformat import stored_in
 from inferometer.core.sizes import with_given_sizes
 from inferometer.core.workload import Parallel, Precision, Workload
-from inferometer.formats.networks.named.shipped import net_named
+from inferometer.formats.networks.named import net_named
 from inferometer.formats.resolve import read
 from inferometer.known import device as device_named
 from inferometer.known.engines import default_runtime, engine

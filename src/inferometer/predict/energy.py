@@ -124,6 +124,7 @@ def battery_seconds(battery: Battery, *, joules: float, time_s: float, idle_w: f
     """
     rate = 1 / time_s if battery.per_s is None else battery.per_s
     busy = rate * time_s
+    # A rate that was computed from the time itself gives 1 but for its last digit.
     if busy > 1 + 1e-9:
         raise DomainError(
             f"{battery.per_s:g} requests a second were asked for; one takes {time_s:.3g} s, which is {1 / time_s:.3g} "

@@ -66,7 +66,7 @@ def replica_batch(batch: int, parallel: Parallel) -> int:
         raise DomainError(
             f"A batch of {batch} cannot be shared by dp={parallel.dp} replicas.", remedy="Use a larger batch or fewer."
         )
-    return -(-batch // parallel.dp)
+    return -(-batch // parallel.dp)  # rounded up: the others wait for the busiest
 
 
 def require_plan(graph: Graph, parallel: Parallel) -> None:
@@ -104,6 +104,7 @@ def layer_count(graph: Graph) -> int:
 def stage_share(graph: Graph, stages: int) -> float:
     """The share of the layers that the longest of some pipeline stages has."""
     layers = layer_count(graph)
+    # A pipeline is as slow as its longest stage: 33 layers in 4 stages take as long as 36.
     return -(-layers // stages) / layers if layers else 1.0
 
 
@@ -111,6 +112,7 @@ def _require_heads(op: Op, tp: int) -> None:
     heads, kv_heads = op["heads"], op.get("kv_heads", op["heads"])
     if heads % tp:
         raise DomainError(f"tp={tp} does not divide the {heads} attention heads.", remedy=f"Use {_divisors(heads)}.")
+    # Fewer key-value heads than devices are copied, so either may be the multiple of the other.
     if kv_heads % tp and tp % kv_heads:
         raise DomainError(f"tp={tp} and the {kv_heads} key-value heads do not divide each other.")
 
@@ -152,6 +154,7 @@ def _summed_once(placed: list[Placed]) -> list[Placed]:
         sums = [owners[tensor.name] for tensor in entry.op.inputs if tensor.name in owners]
         if entry.op.get("function") != "add" or len(sums) < 2:
             continue
+        # The last of them carries the sum, as it is the last to be there.
         for number in sums[:-1]:
             kept = tuple(message for message in placed[number].messages if message.function != "all_reduce")
             placed[number] = replace(placed[number], messages=kept)
@@ -209,9 +212,12 @@ class _Split:
         if op.kind in {"linear", "matmul"}:
             return self._product(op, normed, inputs_split=inputs_split)
         if op.kind == "embedding":
+            # A table is cut by its entries: a device has a token's row or zeros, and summing them is what brings it to
+            # all.
             scale = Scale(flops=1 / tp, weights=1 / tp)
             return Placed(op=op, scale=scale, messages=(self._sum(op),)), False
         if inputs_split:
+            # A latent is shared by all heads and stands whole on each device; a key-value head is never cut.
             kv = 1.0 if op.get("kv_latent") else 1 / min(tp, op.get("kv_heads", op.get("heads", tp)))
             share = 1 / tp
             scale = Scale(flops=share, weights=share, reads=share, writes=share, kv=kv)
@@ -247,6 +253,7 @@ class _Split:
         scale = Scale(flops=busy / each, weights=1 / ep / each, reads=busy, writes=busy, batch=dp)
         if dp == 1:
             return Placed(op=op, scale=scale, messages=(self._sum(op),))
+        # Gathering sends each token to dp − 1 others, an all_to_all to at most top_k: which sends less turns there.
         if dp <= op["top_k"] + 1:
             way = Message(function="all_gather", tensor=op.inputs[0], devices=ep, share=dp)
             back = replace(way, function="reduce_scatter", tensor=op.outputs[0])
@@ -301,6 +308,7 @@ def _hand_on(graph: Graph, placed: list[list[Placed]], parallel: Parallel) -> No
     """Between stages the output of a layer travels: once for each stage but the last."""
     if parallel.pp == 1 or not graph.blocks:
         return
+    # Stages are cut between layers, and the longest stack of them is what is cut.
     longest = max(range(len(graph.blocks)), key=lambda number: graph.blocks[number].count)
     last = placed[longest][-1]
     stream = last.op.outputs[0]

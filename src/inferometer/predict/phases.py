@@ -20,8 +20,8 @@ from inferometer.predict.price.priors import storage_prior
 if TYPE_CHECKING:
     from inferometer.core.device import Device, Sourced
     from inferometer.core.engine import RuntimeEffects
-    from inferometer.core.estimate import Bound
     from inferometer.core.graph import Graph
+    from inferometer.core.profile import Bound
     from inferometer.core.workload import Parallel
     from inferometer.predict.options import Options
     from inferometer.predict.price.plan import PricePlan
@@ -71,6 +71,7 @@ def phase_of(name: str, step: StepPrice, plan: PricePlan, site: PlanDevices) -> 
     time_s = sum(op.time_s for op in ops)
     floor_s = sum(op.floor_s or 0.0 for op in ops)
     flops = sum(op.flops or 0.0 for op in ops)
+    # what goes over links is no traffic of the memory
     moved = sum(op.bytes or 0.0 for op in ops if op.kind != "collective")
     low, high = step.interval()  # the last bit may differ between the two ways to add up
     end = max(time_s + once_s, site.stretch * float(high.sum()))
@@ -272,6 +273,7 @@ def _storage(device: Device, options: Options) -> _Storage | None:
     note = f"Loading is from {prior.title}, as such machines have; its speed is a range ({source})."
     fast, slow = float(prior.high_bytes_per_s), float(prior.low_bytes_per_s)
     share = _or_whole(device.shares.storage)
+    # The geometric mean of the range: as many times slower than the best as it is quicker than the worst.
     return _Storage(fast=fast, usual=share * float(np.sqrt(fast * slow)), slow=share * slow, notes=(note,))
 
 

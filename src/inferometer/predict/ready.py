@@ -29,10 +29,9 @@ from inferometer.predict.price.plan import PricePlan, plan_of
 from inferometer.predict.price.variants import variants_asked
 from inferometer.predict.work.collect import collect
 from inferometer.predict.work.count import coverage, unknown_sizes
-from inferometer.predict.work.merge import as_loaded
+from inferometer.predict.work.merge import as_loaded, with_sizes
+from inferometer.predict.work.polynomial import SYMBOLIC, Memo
 from inferometer.predict.work.prepare import PreparedWork, Terms, prepare
-from inferometer.predict.work.substitute import with_sizes
-from inferometer.predict.work.symbolic import SYMBOLIC, Memo
 
 if TYPE_CHECKING:
     from inferometer.core.calibration import Calibration
@@ -135,6 +134,7 @@ def on_device(
 ) -> ReadyGraph:
     """As `make_ready`, for a layout that already exists."""
     speed = host_speed_of(options, calibration)
+    # A calibration was made with its own threads and layout: what published tables say of others does not hold on it.
     variants = () if calibration is not None else variants_asked(options, device.unit)
     key = (device.name, options.overlap, options.link and options.link.name, speed, variants)
 
@@ -142,6 +142,7 @@ def on_device(
         effects = layout.prepared.effects
         named = {device.name: device, effects.name: effects, "the calibration": calibration, "the link": options.link}
         for name, part in named.items():
+            # Once for each value and not for each plan: walking through a device's row takes as long as pricing a step.
             _checked.get_or_make((), (part,), partial(require_finite, part, name))
         plan = plan_of(
             layout.prepared,
@@ -267,6 +268,7 @@ def _layout(
     )
     residency = residency_of(graph, placed, terms, passing=passing)
     stored = residency.weights_bytes
+    # What the file holds is asked for whole, wherever its parts are put.
     if parallel != Parallel() or shaped.offloaded:
         alone = replace(terms, stages=1, offloaded=frozenset())
         stored, _ = weights_of(graph, place(graph, Parallel()), alone)
@@ -344,6 +346,7 @@ def _cut(graph: Graph, layers: int) -> tuple[list[Block], set[int]]:
     parts: list[tuple[Block, bool]] = []
     left = layers
     for block in reversed(graph.blocks):
+        # From the end: the first layers stay on the device.
         taken = min(left, block.count) if is_layer(block) else 0
         left -= taken
         if taken:

@@ -15,20 +15,35 @@ if TYPE_CHECKING:
     from inferometer.store.store import Store, open_store
     from inferometer.store.values import (
         Attachment,
-        Device,
         Filter,
         Metric,
         Page,
         Project,
         RunRow,
         Secret,
+        StoredDevice,
         Token,
         User,
     )
 
 __all__ = [
-    "Attachment", "Device", "Filter", "Location", "Metric", "Page", "Project", "RunRecorder", "RunRow", "Secret",
-    "Store", "StoreError", "Token", "User", "hub_link", "locate", "open_store",
+    "Attachment",
+    "Filter",
+    "Location",
+    "Metric",
+    "Page",
+    "Project",
+    "RunRecorder",
+    "RunRow",
+    "Secret",
+    "Store",
+    "StoreError",
+    "StoredDevice",
+    "Token",
+    "User",
+    "hub_link",
+    "locate",
+    "open_store",
 ]  # fmt: skip
 
 __getattr__ = attributes(__name__, {
@@ -37,6 +52,6 @@ __getattr__ = attributes(__name__, {
     "inferometer.store.recording": ("RunRecorder", "hub_link"),
     "inferometer.store.store": ("Store", "open_store"),
     "inferometer.store.values": (
-        "Attachment", "Device", "Filter", "Metric", "Page", "Project", "RunRow", "Secret", "Token", "User",
+        "Attachment", "StoredDevice", "Filter", "Metric", "Page", "Project", "RunRow", "Secret", "Token", "User",
     ),
 })  # fmt: skip

@@ -25,7 +25,7 @@ from sqlalchemy import Table
 from inferometer.core.errors import FormatError, SchemaError
 from inferometer.core.frozen import frozen
 from inferometer.store.errors import StoreError
-from inferometer.store.revisions import REVISIONS
+from inferometer.store.location import REVISIONS
 from inferometer.store.store import Store, open_store
 from inferometer.store.tables import metadata
 from inferometer.store.transfer import (

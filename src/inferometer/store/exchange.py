@@ -12,16 +12,15 @@ from sqlalchemy import Connection, Row, insert, select, text, update
 
 from inferometer.core.errors import DomainError, FormatError, UnknownNameError
 from inferometer.core.run import Artifact, Run
-from inferometer.store import archive, files, ids, listing, names, writing
+from inferometer.store import archive, files, listing, names, writing
 from inferometer.store.archive import ArchiveLimits, Packed, Story
 from inferometer.store.engine import Database
 from inferometer.store.errors import ConflictError, StoreError
 from inferometer.store.finding import LIST_COLUMNS, artifacts_of, in_sight, resolve, rows_of, run_of
-from inferometer.store.opened import Opened
-from inferometer.store.owner import Owner, gone
+from inferometer.store.opened import OpenedStore, Owner, gone
 from inferometer.store.run_writing import RunWriting
 from inferometer.store.tables import OPEN_ONLY, devices, metrics, runs, tags
-from inferometer.store.values import Attachment, Device, Filter, Metric, Page, RunRow
+from inferometer.store.values import Attachment, Filter, Metric, Page, RunRow, StoredDevice
 
 # The half of the store that reads runs. The first reader marks the runs whose process is gone.
 
@@ -68,7 +67,7 @@ def _marked(connection: Connection, dead: dict[str, str]) -> tuple[str, ...]:
     return tuple(marked)
 
 
-class RunReading(Opened):
+class RunReading(OpenedStore):
     def reap(self) -> tuple[str, ...]:
         """Mark the runs whose process is gone as killed; gives their ids."""
         return reaped(self.database, self._owner(), self._now())
@@ -134,12 +133,14 @@ class RunReading(Opened):
     def get_artifacts(self, run: str) -> tuple[Artifact, ...]:
         return self._read(lambda connection: artifacts_of(connection, resolve(connection, run, self.sight)))
 
-    def devices(self) -> tuple[Device, ...]:
+    def devices(self) -> tuple[StoredDevice, ...]:
         query = select(devices).order_by(devices.c.name)
         if self.sight is not None:
             query = query.where(devices.c.name.in_(select(runs.c.device).where(*in_sight(self.sight)).distinct()))
         rows = self._read(lambda connection: connection.execute(query).all())
-        return tuple(Device(name=d.name, title=d.title, first=d.first_us / 1e6, last=d.last_us / 1e6) for d in rows)
+        return tuple(
+            StoredDevice(name=d.name, title=d.title, first=d.first_us / 1e6, last=d.last_us / 1e6) for d in rows
+        )
 
 
 # What does not change once a run has ended.
@@ -244,7 +245,7 @@ class StoreExchange(RunReading, RunWriting):
 
         def work(connection: Connection) -> str:
             parent = self._parent(connection, run.parent)
-            chosen = wanted or ids.new_id(columns["created_us"] / 1e6)
+            chosen = wanted or names.new_id(columns["created_us"] / 1e6)
             if not writing.begin(connection, chosen, draft, {**columns, "parent": parent}):
                 twice = f"Run {chosen} was added to the store by another program at the same moment."
                 raise StoreError(twice, told=twice)
@@ -266,7 +267,7 @@ def _points(metrics: Iterable[Metric]) -> dict[tuple[str, int], float]:
 
 
 def _whole(run: Run | None) -> Run:
-    if run is None or len(run.id) != ids.LENGTH or ids.normal(run.id) != run.id:
+    if run is None or len(run.id) != names.ID_LENGTH or names.normal_id(run.id) != run.id:
         raise FormatError(f"{run.id[:50] if run else None!r} is not the id of a run.")
     if run.status in {"pending", "running"}:
         raise FormatError(f"Run {run.id} is {run.status}: its process is not here.")

@@ -10,7 +10,7 @@ from sqlalchemy import ColumnElement, Connection, RowMapping, func, or_, select
 from inferometer.core.errors import DomainError, UnknownNameError
 from inferometer.core.run import Artifact, Run
 from inferometer.core.units import counted
-from inferometer.store import ids
+from inferometer.store import names
 from inferometer.store.headline import unpacked
 from inferometer.store.tables import artifacts, parameters, profiles, projects, runs, tags
 from inferometer.store.values import RunRow, Sight
@@ -39,7 +39,7 @@ def resolve(connection: Connection, typed_name: str, sight: Sight | None = None)
 
     `last~1` is the one before it. A run out of sight is not there: neither as an answer nor as a suggestion.
     """
-    typed, seen = ids.normal(typed_name), in_sight(sight)
+    typed, seen = names.normal_id(typed_name), in_sight(sight)
     if typed is not None and connection.execute(select(runs.c.id).where(runs.c.id == typed, *seen)).first():
         return str(typed)
     if (last := _LAST.fullmatch(typed_name)) is not None:

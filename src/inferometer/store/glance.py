@@ -11,9 +11,8 @@ from contextlib import closing
 from typing import TYPE_CHECKING
 
 from inferometer.core.errors import InferometerError
-from inferometer.store import ids
-from inferometer.store.location import locate
-from inferometer.store.revisions import REVISIONS, VERSION_TABLE
+from inferometer.store import names
+from inferometer.store.location import REVISIONS, VERSION_TABLE, locate
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -64,7 +63,7 @@ def _document(connection: sqlite3.Connection, run: str) -> bytes | None:
     version = connection.execute(f"SELECT version_num FROM {VERSION_TABLE}").fetchone()  # noqa: S608 - our own name
     if version is None or version[0] != REVISIONS[-1]:
         return None
-    found = connection.execute("SELECT id FROM runs WHERE id = ?", (ids.normal(run) or "",)).fetchall()
+    found = connection.execute("SELECT id FROM runs WHERE id = ?", (names.normal_id(run) or "",)).fetchall()
     if not found and (last := _LAST.fullmatch(run)) is not None:
         found = connection.execute(_FINISHED, (int(last[1] or 0),)).fetchall()
     elif not found:

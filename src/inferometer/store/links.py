@@ -10,7 +10,7 @@ from typing import Any
 from sqlalchemy import Connection, Select, insert, select, update
 
 from inferometer.core.errors import UnknownNameError
-from inferometer.store import ids
+from inferometer.store import names
 from inferometer.store.finding import in_sight
 from inferometer.store.members import roles_of
 from inferometer.store.people import hashed, listed_tokens, user_id
@@ -25,7 +25,7 @@ def create(connection: Connection, wanted: Sequence[str], *, user: str | None, e
     """The text of a link to these runs, which is kept nowhere."""
     text = _PREFIX + secrets.token_urlsafe(_BYTES)
     row = {
-        "id": ids.new_id(now_us / 1e6),
+        "id": names.new_id(now_us / 1e6),
         "sha256": hashed(text),
         "user_id": None if user is None else user_id(connection, user),
         "runs": " ".join(wanted),

@@ -21,7 +21,7 @@ from sqlalchemy import (
 
 from inferometer.core.errors import DomainError, UnknownNameError
 from inferometer.core.run import STATUSES
-from inferometer.store import ids
+from inferometer.store import names
 from inferometer.store.finding import LIST_COLUMNS, in_sight, project_id, resolve, rows_of
 from inferometer.store.names import clean
 from inferometer.store.tables import OPEN, OPEN_ONLY, runs, tags
@@ -92,7 +92,9 @@ def _conditions(connection: Connection, wanted: Filter, sight: Sight | None) -> 
         if value is not None:
             conditions.append(runs.c[name] == value)
     if wanted.machine is not None:
-        conditions.append(_on_machine(connection, wanted.machine))
+        # By id if some run has it, else by name: a container's host name looks like an id.
+        is_id = connection.execute(select(runs.c.id).where(runs.c.machine_id == wanted.machine).limit(1)).first()
+        conditions.append(runs.c.machine_id == wanted.machine if is_id else runs.c.machine == wanted.machine)
     if wanted.parent is not None:
         conditions.append(runs.c.parent == resolve(connection, wanted.parent, sight))
     if wanted.status:
@@ -110,12 +112,6 @@ def _conditions(connection: Connection, wanted: Filter, sight: Sight | None) -> 
     conditions += [_tagged(connection, tag) for tag in wanted.tags]
     words = (wanted.words or "").casefold().split()
     return [*conditions, *_worded(connection, words)] if words else conditions
-
-
-def _on_machine(connection: Connection, machine: str) -> ColumnElement[bool]:
-    """By id if some run has it, else by name: a container's host name looks like an id."""
-    is_id = connection.execute(select(runs.c.id).where(runs.c.machine_id == machine).limit(1)).first()
-    return runs.c.machine_id == machine if is_id else runs.c.machine == machine
 
 
 def _tagged(connection: Connection, tag: str) -> ColumnElement[bool]:
@@ -152,8 +148,9 @@ def _cursor(mark: str, sort: str) -> tuple[Any, str]:
         made_for, value, run = plain
     except (binascii.Error, ValueError, TypeError, RecursionError):
         raise DomainError(f"{mark[:50]!r} is not a mark of a page.", remedy="Begin with the first page.") from None
-    fits = isinstance(run, str) and ids.normal(run) == run and (value is None or isinstance(value, int | float | str))
-    if not fits or made_for != sort or _wrong_kind(value, sort):
+    is_run = isinstance(run, str) and names.normal_id(run) == run
+    is_value = value is None or isinstance(value, int | float | str)
+    if not (is_run and is_value) or made_for != sort or _wrong_kind(value, sort):
         raise DomainError(f"The mark of the page is not of a list sorted by {sort}.", remedy="Begin with the first.")
     return value, run
 

@@ -1,13 +1,32 @@
-"""Where the store is: a SQLite file or a PostgreSQL server, and the folder of the runs' files."""
+"""Where the store is: a SQLite file or a PostgreSQL server, and the folder of the runs' files; what it needs."""
 
 import re
 from dataclasses import field
+from importlib.util import find_spec
 from pathlib import Path
 from urllib.parse import unquote
 
-from inferometer.core.errors import DomainError
+from inferometer.core.errors import DomainError, MissingDependencyError
 from inferometer.core.frozen import frozen
 from inferometer.core.settings import data_folder, value_of
+
+# SQLAlchemy is an optional dependency: a small board measures without it.
+
+
+def require_database() -> None:
+    missing = [name for name in ("sqlalchemy", "alembic") if find_spec(name) is None]
+    if missing:
+        raise MissingDependencyError(
+            f"Runs are kept with {' and '.join(missing)}, which {'is' if len(missing) == 1 else 'are'} not installed.",
+            remedy="pip install 'inferometer[hub]'",
+        )
+
+
+# The version of the tables. Apart from them, for those who look into a file without SQLAlchemy.
+
+REVISIONS = ("0001", "0002", "0003", "0004", "0005", "0006", "0007", "0008", "0009")  # every migration, oldest first
+VERSION_TABLE = "inferometer_version"  # of our own name: a database may hold another program's alembic_version
+
 
 _FILE = "runs.db"
 _SERVERS = ("postgresql", "postgres", "postgresql+psycopg")

@@ -13,7 +13,7 @@ from sqlalchemy.exc import IntegrityError
 
 from inferometer.core.errors import DomainError, UnknownNameError
 from inferometer.core.frozen import frozen
-from inferometer.store import ids, names
+from inferometer.store import names
 from inferometer.store.finding import project_id, seconds
 from inferometer.store.tables import projects, tokens, users
 from inferometer.store.values import SCOPES, Scope, Secret, Token, User
@@ -92,7 +92,7 @@ def create_token(connection: Connection, new: NewToken) -> Secret:
         wrong = min(unknown) if unknown else ""
         raise UnknownNameError("scope", wrong, SCOPES, listing=f"There is: {', '.join(SCOPES)}.")
     row = {
-        "id": ids.new_id(now_us / 1e6),
+        "id": names.new_id(now_us / 1e6),
         "user_id": user_id(connection, new.user),
         "name": names.valid_name("token", new.name),
         "sha256": hashed(text),

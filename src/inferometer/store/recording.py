@@ -34,8 +34,8 @@ from inferometer.core.errors import (
 )
 from inferometer.core.profile import Profile
 from inferometer.core.settings import user_name, value_of
-from inferometer.store.dependency import require_database
 from inferometer.store.errors import StoreError
+from inferometer.store.location import require_database
 from inferometer.store.values import Attachment
 
 if TYPE_CHECKING:

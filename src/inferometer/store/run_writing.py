@@ -8,10 +8,10 @@ from sqlalchemy import Connection, delete, select, update
 from inferometer.core.errors import DomainError
 from inferometer.core.profile import Profile
 from inferometer.core.run import Artifact, Status
-from inferometer.store import files, ids, names, writing
+from inferometer.store import files, names, writing
 from inferometer.store.errors import StoreError
 from inferometer.store.finding import resolve
-from inferometer.store.opened import Opened
+from inferometer.store.opened import OpenedStore
 from inferometer.store.tables import OPEN, artifacts, runs
 from inferometer.store.values import Attachment
 
@@ -35,7 +35,7 @@ class Results(TypedDict, total=False):
     log: str | None
 
 
-class RunWriting(Opened):
+class RunWriting(OpenedStore):
     def begin(self, project: str = "default", *, status: Status = "running", **known: Unpack[Known]) -> str:
         """Begin a run of this process, or leave one `pending` for later. Gives its id."""
         if status not in OPEN:
@@ -96,7 +96,7 @@ class RunWriting(Opened):
     @staticmethod
     def _insert(connection: Connection, draft: writing.RunDraft, columns: Mapping[str, Any]) -> str:
         while True:  # an id that is taken is drawn again: one in a million, when two begin in the same 10 ms
-            run = ids.new_id(columns["created_us"] / 1e6)
+            run = names.new_id(columns["created_us"] / 1e6)
             if writing.begin(connection, run, draft, columns):
                 return run
 

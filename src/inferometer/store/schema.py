@@ -8,7 +8,7 @@ from sqlalchemy import Connection, inspect, text
 from inferometer.core.errors import MissingDependencyError, SchemaError
 from inferometer.store.engine import Database
 from inferometer.store.errors import StoreError
-from inferometer.store.revisions import REVISIONS, VERSION_TABLE
+from inferometer.store.location import REVISIONS, VERSION_TABLE
 from inferometer.store.tables import metadata
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ from inferometer.store.engine import Database, open_database
 from inferometer.store.errors import StoreError
 from inferometer.store.exchange import StoreExchange
 from inferometer.store.location import Location, locate
-from inferometer.store.owner import Owner, this_process
+from inferometer.store.opened import Owner, this_process
 from inferometer.store.retention import Deletion, Retention
 from inferometer.store.schema import prepare
 from inferometer.store.tables import runs

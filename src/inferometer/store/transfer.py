@@ -15,8 +15,7 @@ from sqlalchemy import Connection, MetaData, Table, bindparam, func, insert, sel
 from inferometer.core.frozen import frozen
 from inferometer.store import files
 from inferometer.store.errors import StoreError
-from inferometer.store.location import Location, locate
-from inferometer.store.revisions import REVISIONS
+from inferometer.store.location import REVISIONS, Location, locate
 from inferometer.store.schema import run_alembic
 from inferometer.store.store import Store, open_store
 from inferometer.store.tables import artifacts, fleet_files, metadata

@@ -135,7 +135,7 @@ class Project:
 
 
 @frozen
-class Device:
+class StoredDevice:
     """A device that runs were stored of."""
 
     name: str

@@ -12,7 +12,7 @@ from sqlalchemy import Connection, Select, insert, select, update
 
 from inferometer.core.errors import UnknownNameError
 from inferometer.core.frozen import frozen
-from inferometer.store import ids, names
+from inferometer.store import names
 from inferometer.store.members import roles_of
 from inferometer.store.people import hashed, token_of_row, tokens_query, user_id
 from inferometer.store.tables import sessions, tokens, users
@@ -37,7 +37,7 @@ def begin_session(connection: Connection, new: NewSession, *, now_us: int) -> st
     """The text of the cookie, which is kept nowhere."""
     text = PREFIX + secrets.token_urlsafe(_BYTES)
     row = {
-        "id": ids.new_id(now_us / 1e6),
+        "id": names.new_id(now_us / 1e6),
         "sha256": hashed(text),
         "user_id": user_id(connection, new.user),
         "token_id": new.token,

@@ -14,7 +14,7 @@ from inferometer.core.run import Artifact
 from inferometer.store import names
 from inferometer.store.errors import StoreError
 from inferometer.store.headline import columns_of, packed, words_of
-from inferometer.store.owner import Owner
+from inferometer.store.opened import Owner
 from inferometer.store.tables import OPEN, metrics, projects, runs, tags
 from inferometer.store.upserts import put, put_new
 

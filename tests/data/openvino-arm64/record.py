@@ -17,11 +17,13 @@ from inferometer.engines.base import Target
 from inferometer.engines.openvino.adopt import _known_at_load
 from inferometer.engines.openvino.executed import running
 from inferometer.engines.openvino.names import known_names
-from inferometer.engines.openvino.recorded import RecordedSession, _executed, _info
+from inferometer.engines.openvino.recorded import OpenvinoRecordedSession, _executed, _info
 
 
 def record(path, shape):
-    session = RecordedSession(Target(path=path, format="onnx", instrument=True, threads=2), clock=time.perf_counter)
+    session = OpenvinoRecordedSession(
+        Target(path=path, format="onnx", instrument=True, threads=2), clock=time.perf_counter
+    )
     (port,) = session.opened.inputs
     session.feed({port.name: np.random.default_rng(0).random(shape).astype(port.dtype)})
     for _ in range(3):

@@ -15,7 +15,6 @@ from onnx import TensorProto, helper, numpy_helper
 from inferometer.core.engine import EngineDescriptor
 from inferometer.core.errors import DomainError, EngineError, FormatError, MissingDependencyError, UnknownNameError
 from inferometer.engines import base
-from inferometer.engines.alignment import longest_pairing
 from inferometer.engines.base import (
     Capabilities,
     Engine,
@@ -29,26 +28,33 @@ from inferometer.engines.base import (
 )
 from inferometer.engines.ctranslate2 import session as ctranslate2
 from inferometer.engines.executorch.dump import RanKernel
-from inferometer.engines.executorch.layers import layers_of as executorch_layers
+from inferometer.engines.executorch.session import layers_of as executorch_layers
 from inferometer.engines.feeding import require_arrays_on_cpu, require_fitting, require_request
 from inferometer.engines.litert.events import DELEGATE_INTERNAL, OPERATOR, ProfilerEvent, StepEvents, kernel_events
-from inferometer.engines.litert.mapping import Operator, Ran, layers_of_kernels
+from inferometer.engines.litert.mapping import Operator, RanOperator, layers_of_kernels
 from inferometer.engines.litert.ports import FileTensor, check_inputs, concrete, tensors_of
 from inferometer.engines.litert.session import operators_of, partitions_of, placed
-from inferometer.engines.llamacpp.placing import choose_devices
+from inferometer.engines.llamacpp.options import choose_devices
 from inferometer.engines.llamacpp.server import read_chunk
 from inferometer.engines.onnx_nodes import name_nodes, open_sizes, require_sizes, topology_of
 from inferometer.engines.onnxruntime.fusion import Fusion, constant_nodes, map_fusion, with_served
-from inferometer.engines.onnxruntime.ports import to_port, wrongly_declared
-from inferometer.engines.onnxruntime.providers import CPU, choose_providers, placement_notes
+from inferometer.engines.onnxruntime.loading import CPU, choose_providers, placement_notes, to_port, wrongly_declared
 from inferometer.engines.onnxruntime.recorder import NodeTable, NodeTime, _quiet, kernels_from_table, timers_from
 from inferometer.engines.onnxruntime.text import _parts, decoder_of
 from inferometer.engines.onnxruntime_genai.session import config_of, folder_of
-from inferometer.engines.openvino.counters import CounterReading, Means, mean_between
 from inferometer.engines.openvino.devices import choose_device, placement_note, precision_hint, unit_of
-from inferometer.engines.openvino.executed import Executed, NameFlow, needed, running
+from inferometer.engines.openvino.executed import (
+    CounterReading,
+    Executed,
+    NameFlow,
+    RunningMeans,
+    mean_between,
+    needed,
+    running,
+)
 from inferometer.engines.openvino.names import ends_made_up, known_names, listed_layers, own_names
 from inferometer.engines.openvino.recorded import executed_seconds
+from inferometer.engines.serving import longest_pairing
 from inferometer.engines.tokens import end_tokens
 from inferometer.engines.torch.host import modules_renamed
 from unit.engines.onnxruntime.test_fusion import graph, node
@@ -409,17 +415,17 @@ def test_what_has_no_kernel_of_its_own_is_in_its_neighbours():
         operator(2, "RELU", (2,), (3,)), operator(3, "RESHAPE", (3,), (4,)), operator(4, "ADD", (4, 4), (5,)),
         operator(5, "SOFTMAX", (5,), (6,)),
     )  # fmt: skip
-    ran = (Ran(kind="Convolution (NHWC) IGEMM"), Ran(kind="Static Reshape"), Ran(kind="Add (ND)"),
-           Ran(kind="Clamp"), Ran(kind="SOFTMAX", operator=5, delegate=-1))  # fmt: skip
+    kinds = ("Convolution (NHWC) IGEMM", "Static Reshape", "Add (ND)", "Clamp")
+    ran = (*(RanOperator(kind=kind) for kind in kinds), RanOperator(kind="SOFTMAX", operator=5, delegate=-1))
     assert layers_of_kernels(ran, operators) == (("o0", "o1", "bias", "o2"), ("o3",), ("o4",), ("o4",), ("o5",))
-    lone = (Ran(kind="Static Reshape"), Ran(kind="Fully Connected"), Ran(kind="Clamp"))
+    lone = (RanOperator(kind="Static Reshape"), RanOperator(kind="Fully Connected"), RanOperator(kind="Clamp"))
     dense = (operator(0, "FULLY_CONNECTED", (0,), (1,), name="d", fused=("d/relu",)),)
     assert layers_of_kernels(lone, dense) == (("d", "d/relu"), ("d", "d/relu"), ("d/relu", "d"))
 
 
 def test_each_delegate_has_its_own_operators():
     operators = tuple(operator(n, "ADD", (n,), (n + 1,)) for n in range(4))
-    ran = (Ran(kind="Add", delegate=0), Ran(kind="Add", delegate=1))
+    ran = (RanOperator(kind="Add", delegate=0), RanOperator(kind="Add", delegate=1))
     assert layers_of_kernels(ran, operators, ((1,), (3,))) == (("o1",), ("o3",))
     assert layers_of_kernels(ran, operators, ((1,),)) == (("o0",), ("o1",))
 
@@ -521,7 +527,7 @@ def test_running_means_become_the_mean_of_the_steps_between():
     assert mean_between(CounterReading(steps=4, means_s={"a": 1.0}), CounterReading(steps=5, means_s={"a": 0.1})) == {
         "a": 0.0
     }
-    means = Means()
+    means = RunningMeans()
     assert means.take(before) == {"a": (pytest.approx(10.5e-6),) * 2}
     assert {name: len(samples) for name, samples in means.take(after).items()} == {"a": 3, "b": 3}
 

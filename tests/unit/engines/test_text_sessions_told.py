@@ -659,10 +659,10 @@ def test_openvinos_kernels_have_a_sample_for_each_step_since_they_were_asked_for
 
     told = iter([{"a": 1.0}, {"a": 2.0, "b": 4.0}, {"b": 8.0}, {"b": 16.0}] if last_only else [{"a": 1.0}, {"a": 2.0}])
     monkeypatch.setattr(recorded, "executed_seconds", lambda _: next(told))
-    monkeypatch.setattr(recorded.RecordedSession, "_described", lambda _, samples: samples)
-    made = object.__new__(recorded.RecordedSession)
+    monkeypatch.setattr(recorded.OpenvinoRecordedSession, "_described", lambda _, samples: samples)
+    made = object.__new__(recorded.OpenvinoRecordedSession)
     made._fed, made._request = {"x": 1}, SimpleNamespace(infer=lambda **_: None)
-    made._means, made._steps, made._samples, made._taken = recorded.Means(), 0, {}, 0
+    made._means, made._steps, made._samples, made._taken = recorded.RunningMeans(), 0, {}, 0
     made._last_only = last_only
     assert made.kernels() == {}
     for _ in range(3):

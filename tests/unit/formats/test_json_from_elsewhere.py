@@ -25,7 +25,7 @@ def test_what_it_says_is_what_json_says():
 
 
 def test_no_reader_and_no_engine_parses_it_by_itself():
-    own = {"formats/networks/named/shipped.py"}  # its index comes with us
+    own = {"formats/networks/named.py"}  # its index comes with us
     found = [
         f"{path.relative_to(SOURCE).as_posix()}:{node.lineno}"
         for folder in ("formats", "engines")

@@ -5,7 +5,7 @@ import pytest
 from inferometer.core.dims import evaluate
 from inferometer.core.errors import UnknownNameError
 from inferometer.core.graph import is_generative
-from inferometer.formats.networks.named.shipped import DATA, ENDING, net_named, shipped_nets
+from inferometer.formats.networks.named import DATA, ENDING, net_named, shipped_nets
 from inferometer.formats.resolve import read
 
 

@@ -10,7 +10,7 @@ from math import ceil, prod
 from pathlib import Path
 
 from inferometer.core.dtypes import dtype
-from inferometer.formats.safetensors.read import quantised
+from inferometer.formats.safetensors import quantised
 from inferometer.formats.stored import Stored, tensors_graph
 from unit.formats.listing import dims_of, graph_lines, holds, rewrite
 

@@ -12,7 +12,7 @@ from inferometer.known import device, devices
 from inferometer.known.cores import core_aliases
 from inferometer.known.names import match_device
 from inferometer.known.names.match import phrases
-from inferometer.known.names.table import name_table
+from inferometer.known.names.words import name_table
 from inferometer.predict.ask import model_graph
 
 NAMES = (

@@ -8,10 +8,9 @@ import pytest
 import inferometer.formats.huggingface
 import inferometer.known
 from inferometer.core.errors import CatalogError, UnknownNameError
-from inferometer.known.files import row_named, rows_of, rows_with
+from inferometer.known.files import excerpt, row_named, rows_of, rows_with, tables
 from inferometer.known.hardware import device
 from inferometer.known.places import instances, instances_with
-from inferometer.known.sections import excerpt, tables
 
 KINDS = ("devices", "models", "links", "instances", "grids", "pue", "levels", "dtypes")
 DATA = Path(inferometer.known.__file__).parent / "data"

@@ -5,16 +5,16 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from inferometer.core.estimate import Estimate
 from inferometer.core.graph import Block, Graph
+from inferometer.core.profile import Estimate
 from inferometer.core.workload import Parallel
 from inferometer.known.engines import require_effects
 from inferometer.predict.parallel import place
 from inferometer.predict.price.plan import plan_of
 from inferometer.predict.price.price import bound_names
+from inferometer.predict.work.merge import with_sizes
+from inferometer.predict.work.polynomial import SYMBOLIC
 from inferometer.predict.work.prepare import Terms, prepare
-from inferometer.predict.work.substitute import with_sizes
-from inferometer.predict.work.symbolic import SYMBOLIC
 
 if TYPE_CHECKING:
     from inferometer.core.binding import Binding

@@ -7,7 +7,7 @@ import pytest
 from fakes.every import every
 from inferometer.core.errors import DomainError
 from inferometer.core.workload import MOST, Parallel, Precision, Workload
-from inferometer.formats.networks.named.shipped import shipped_nets
+from inferometer.formats.networks.named import shipped_nets
 from inferometer.known import devices, link
 from inferometer.known.atlas.looking import atlas
 from inferometer.known.engines import engines, known_engine

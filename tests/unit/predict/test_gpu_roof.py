@@ -4,7 +4,7 @@ from typing import ClassVar
 
 import pytest
 
-from inferometer.predict.basis.gpu_roof import measured_gpu_roof
+from inferometer.predict.basis.roof import measured_gpu_roof
 
 SIDE, NBYTES = 100, 8_000_000
 

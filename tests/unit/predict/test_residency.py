@@ -9,8 +9,8 @@ from inferometer.core import Block, Graph, Parallel
 from inferometer.known.engines import runtime_effects
 from inferometer.predict.memory.residency import residency_of
 from inferometer.predict.parallel import place
+from inferometer.predict.work.merge import with_sizes
 from inferometer.predict.work.prepare import Terms
-from inferometer.predict.work.substitute import with_sizes
 from unit.predict.decoders import BF16, LLAMA_3_1_8B, decoder, tokens
 from unit.predict.examples import cross, op, state
 

@@ -1,5 +1,5 @@
 from inferometer.core import Block, Graph, Symbol
-from inferometer.predict.work.substitute import with_sizes
+from inferometer.predict.work.merge import with_sizes
 from unit.predict.decoders import BATCH, LLAMA_3_1_8B, tensor
 from unit.predict.examples import op
 

@@ -13,9 +13,9 @@ from inferometer.known.schedulers import scheduler_of
 from inferometer.serving.mock.engine import MockEngine
 from inferometer.serving.mock.server import MockServer
 from inferometer.serving.simulate.replica import EngineLimits
-from inferometer.serving.simulate.service import Cluster, Pool, Service
+from inferometer.serving.simulate.service import Cluster, ReplicaPool, Service
 from inferometer.serving.simulate.sinks import Columns
-from inferometer.serving.simulate.source import Source
+from inferometer.serving.simulate.source import RequestSource
 
 STEP_S = 0.01
 
@@ -32,7 +32,7 @@ class Steps:
 
 def service(*, engine="vllm", replicas=1, **more):
     limits = EngineLimits(**{"tokens": 256, "sequences": 4, "blocks": 400, "block_tokens": 16, **more})
-    pool = Pool(times=Steps(), rules=scheduler_of(engine), limits=limits, replicas=replicas)
+    pool = ReplicaPool(times=Steps(), rules=scheduler_of(engine), limits=limits, replicas=replicas)
     return Service(pool=pool, routing="round-robin")
 
 
@@ -49,7 +49,7 @@ def test_tokens_come_when_the_simulator_says_and_every_one_of_them(engine):
     lengths = Lengths(kind="uniform", mean=90, low=10, high=170), Lengths(kind="uniform", mean=8, low=1, high=15)
     demand = open_demand(Arrivals(rate_per_s=20), *lengths, count=40, seed=4)
     sink = Columns()
-    Cluster(service(engine=engine).pool, sink.ended, sink.refused).run(Source([demand]))
+    Cluster(service(engine=engine).pool, sink.ended, sink.refused).run(RequestSource([demand]))
     rows = sink.columns()
     expected = dict(zip(rows.session, zip(rows.first_s, rows.last_s, strict=True), strict=True))
 

@@ -20,7 +20,7 @@ from inferometer.serving.load.prompts import PromptMaker
 from inferometer.serving.load.rounds import rows_of
 from inferometer.serving.simulate import run as running
 from inferometer.serving.simulate.replica import EngineLimits
-from inferometer.serving.simulate.service import Pool, Service
+from inferometer.serving.simulate.service import ReplicaPool, Service
 from inferometer.serving.simulate.sinks import Columns
 from inferometer.serving.simulate.source import Kinds
 
@@ -42,7 +42,7 @@ class Alike:
 def simulated(demand, *, concurrency=None, blocks=100_000):
     sink = Columns()
     limits = EngineLimits(tokens=8192, sequences=64, blocks=blocks, block_tokens=16)
-    service = Service(pool=Pool(times=EvenSteps(), rules=scheduler_of("vllm"), limits=limits))
+    service = Service(pool=ReplicaPool(times=EvenSteps(), rules=scheduler_of("vllm"), limits=limits))
     running._run(Alike(), service, [demand], sink.ended, sink.refused, concurrency)
     found = sink.columns()
     columns = zip(found.session, found.due_s, found.last_s, found.input_tokens, found.output_tokens, found.outcome,

@@ -7,7 +7,7 @@ import pytest
 from inferometer.core.errors import InferometerError
 from inferometer.store import open_store
 from inferometer.store.glance import profile_at_a_glance
-from inferometer.store.revisions import VERSION_TABLE
+from inferometer.store.location import VERSION_TABLE
 from unit.store.profiles import profile
 
 

@@ -13,7 +13,7 @@ from inferometer.core.errors import DomainError, UnknownNameError
 from inferometer.core.profile import DeviceFacts
 from inferometer.store import Attachment, Filter, StoreError, open_store
 from inferometer.store.audit import AuditFilter, Deed
-from inferometer.store.owner import Owner
+from inferometer.store.opened import Owner
 from inferometer.store.queue.fleet import Fleet
 from inferometer.store.retention import Deletion, Retention
 from inferometer.store.tables import runs

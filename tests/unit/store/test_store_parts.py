@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from inferometer.core.errors import DomainError
-from inferometer.store import Attachment, StoreError, files, ids, locate, names
-from inferometer.store.owner import gone, this_process
+from inferometer.store import Attachment, StoreError, files, locate, names
+from inferometer.store.opened import gone, this_process
 
 SETTINGS = ("INFEROMETER_STORE", "INFEROMETER_ARTIFACTS", "INFEROMETER_PORT", "XDG_DATA_HOME", "LOCALAPPDATA")
 
@@ -26,20 +26,20 @@ def none_set(monkeypatch):
 
 @given(st.lists(st.floats(0, 9e9), min_size=2, max_size=2))
 def test_ids_sort_as_their_times_do(times):
-    early, late = (ids.new_id(now, lambda _: 0) for now in sorted(times))
+    early, late = (names.new_id(now, lambda _: 0) for now in sorted(times))
     assert early <= late
-    assert len(early) == ids.LENGTH
-    assert ids.normal(early) == early
+    assert len(early) == names.ID_LENGTH
+    assert names.normal_id(early) == early
 
 
 def test_ids_of_one_moment_differ_and_read_back_from_a_hand():
-    drawn = {ids.new_id(1.76e9) for _ in range(200)}
+    drawn = {names.new_id(1.76e9) for _ in range(200)}
     assert len(drawn) > 190
-    assert ids.normal("574P-19OI-L9CZ") == "574p19011" + "9cz"
-    assert ids.normal("no way") is None
-    assert ids.normal("u") is None  # not a digit of ours
-    assert ids.normal("0" * 13) is None
-    assert ids.new_id(0, lambda most: most - 1) == "00000000zzzz"
+    assert names.normal_id("574P-19OI-L9CZ") == "574p19011" + "9cz"
+    assert names.normal_id("no way") is None
+    assert names.normal_id("u") is None  # not a digit of ours
+    assert names.normal_id("0" * 13) is None
+    assert names.new_id(0, lambda most: most - 1) == "00000000zzzz"
 
 
 @given(st.text(max_size=300))

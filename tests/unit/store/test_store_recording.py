@@ -131,7 +131,7 @@ def test_switched_off_it_leaves_no_trace(tmp_path):
 
 
 def test_without_a_database_it_measures_and_says_why_nothing_is_kept(monkeypatch, tmp_path):
-    monkeypatch.setattr("inferometer.store.dependency.find_spec", lambda _: None)
+    monkeypatch.setattr("inferometer.store.location.find_spec", lambda _: None)
     with recording(store=tmp_path / "runs.db") as recorder:
         recorder.keep(profile())
     assert recorder.link is None

@@ -25,7 +25,7 @@ from inferometer.store.errors import ConflictError
 from inferometer.store.exchange import _columns, _metric, _micros, _whole
 from inferometer.store.finding import iso, seconds
 from inferometer.store.location import Location, without_password
-from inferometer.store.owner import Owner
+from inferometer.store.opened import Owner
 from inferometer.store.recording import _well, hub_link, recording
 from inferometer.store.values import HOLDERS, SCOPES, RunRow, Token, sort_column
 from unit.store.profiles import profile

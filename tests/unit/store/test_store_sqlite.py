@@ -17,7 +17,7 @@ from sqlalchemy.schema import CreateIndex
 from inferometer.core.errors import DomainError, MissingDependencyError
 from inferometer.core.profile import Phase
 from inferometer.store import Attachment, StoreError, engine, open_store
-from inferometer.store.revisions import VERSION_TABLE
+from inferometer.store.location import VERSION_TABLE
 from inferometer.store.tables import metadata
 from unit.store.profiles import profile
 
@@ -207,9 +207,9 @@ def test_the_package_loads_no_database_by_itself():
 
 
 def test_without_the_extra_the_remedy_is_told(monkeypatch, place):
-    from inferometer.store.dependency import require_database
+    from inferometer.store.location import require_database
 
-    monkeypatch.setattr("inferometer.store.dependency.find_spec", lambda _: None)
+    monkeypatch.setattr("inferometer.store.location.find_spec", lambda _: None)
     with pytest.raises(MissingDependencyError, match="sqlalchemy and alembic") as caught:
         require_database()
     assert "inferometer[hub]" in caught.value.remedy

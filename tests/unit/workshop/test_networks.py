@@ -11,9 +11,8 @@ from unit.formats.listing import graph_lines
 pytest.importorskip("torch", reason="torch is not installed: modules are not traced")
 
 from inferometer.formats.networks.benchmarked import NETWORKS
-from inferometer.formats.networks.read import PACKAGES, NetworkPackage, built, usual_image
+from inferometer.formats.networks.read import MARK, PACKAGES, NetworkPackage, built, traced, usual_image
 from inferometer.formats.networks.sketch import Sketch
-from inferometer.formats.networks.tracing import MARK, traced
 from workshop.networks import packages as build
 from workshop.networks.recording import recorded
 

@@ -1,6 +1,6 @@
 """`inferometer profile`."""
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
 
@@ -38,6 +38,7 @@ from inferometer.cli.options import (
 from inferometer.cli.outputs import OutputFile
 from inferometer.cli.storing import StoringOptions, print_run_link, recording_from, storing_options
 from inferometer.core.errors import DomainError
+from inferometer.core.frozen import frozen
 
 if TYPE_CHECKING:
     from inferometer.hub.places.requests import PackedJob
@@ -157,7 +158,7 @@ def command(
     print_run_link(recorder)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class _Verdict:
     """What a comparison is asked for: the conditions, what counts as a difference, and where both profiles go."""
 
@@ -208,7 +209,7 @@ def _measure_against(
     print_run_link(recorder)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class _Beside:
     """What is asked for beside the measurement."""
 

@@ -18,8 +18,7 @@ import psutil
 
 from inferometer.core.errors import DomainError, EngineError, UnknownNameError
 from inferometer.core.json_text import parse_json
-from inferometer.engines.base import Event, Opened, Request, Stage
-from inferometer.engines.faults import guard
+from inferometer.engines.base import Event, Opened, Request, Stage, guard
 from inferometer.engines.feeding import alive, require_request
 from inferometer.engines.host import threads_of
 from inferometer.engines.tokens import load_tokeniser

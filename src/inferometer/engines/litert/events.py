@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from inferometer.core.frozen import frozen
 from inferometer.engines.base import Kernel
-from inferometer.engines.litert.mapping import Ran, layers_of_kernels
+from inferometer.engines.litert.mapping import RanOperator, layers_of_kernels
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -96,9 +96,9 @@ class StepEvents:
         return tuple(kernels)
 
 
-def _ran(order: Sequence[ProfilerEvent], known: set[tuple[int, str]]) -> list[Ran]:
+def _ran(order: Sequence[ProfilerEvent], known: set[tuple[int, str]]) -> list[RanOperator]:
     """A delegate numbers its kernels from 0: where the numbers begin anew, another delegate runs."""
-    kernels: list[Ran] = []
+    kernels: list[RanOperator] = []
     delegate, before = -1, None
     for event in order:
         if event.kind != OPERATOR:
@@ -109,7 +109,7 @@ def _ran(order: Sequence[ProfilerEvent], known: set[tuple[int, str]]) -> list[Ra
             before = None
         is_told = event.kind == OPERATOR and (event.number, event.tag) in known
         kernels.append(
-            Ran(
+            RanOperator(
                 kind=event.tag.removeprefix(_PREFIX),
                 operator=event.number if is_told else None,
                 delegate=-1 if event.kind == OPERATOR else delegate,

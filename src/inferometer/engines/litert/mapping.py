@@ -12,7 +12,7 @@ import re
 from typing import TYPE_CHECKING
 
 from inferometer.core.frozen import frozen
-from inferometer.engines.alignment import longest_pairing
+from inferometer.engines.serving import longest_pairing
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -83,7 +83,7 @@ class Operator:
 
 
 @frozen
-class Ran:
+class RanOperator:
     """What ran. `operator` is its number in the file, where the engine says it; else the delegate it ran in."""
 
     kind: str
@@ -92,7 +92,7 @@ class Ran:
 
 
 def layers_of_kernels(
-    ran: Sequence[Ran], operators: Sequence[Operator], partitions: Sequence[Sequence[int]] = ()
+    ran: Sequence[RanOperator], operators: Sequence[Operator], partitions: Sequence[Sequence[int]] = ()
 ) -> tuple[tuple[str, ...], ...]:
     """For each of what ran, in order, the operators it stands for. `partitions` are those of each delegate."""
     kernel_of = {each.operator: row for row, each in enumerate(ran) if each.operator is not None}
@@ -146,5 +146,5 @@ def _add_fused(kernel_of: dict[int, int], operators: Sequence[Operator]) -> None
                 kernel_of[operator.index] = kernel_of[reader.index]
 
 
-def _types(ran: Ran) -> frozenset[str]:
+def _types(ran: RanOperator) -> frozenset[str]:
     return next((types for pattern, types in FITTING if re.match(pattern, ran.kind)), frozenset())

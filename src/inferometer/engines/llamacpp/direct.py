@@ -17,8 +17,7 @@ from inferometer.engines.host import threads_of
 from inferometer.engines.llamacpp.library import Library, LlamaBatch
 from inferometer.engines.llamacpp.nodes import StepNodes
 from inferometer.engines.llamacpp.observe import NodeWatch
-from inferometer.engines.llamacpp.options import CACHE_TYPES, LlamaOptions
-from inferometer.engines.llamacpp.placing import Devices, choose_devices, placed_by_log
+from inferometer.engines.llamacpp.options import CACHE_TYPES, Devices, LlamaOptions, choose_devices, placed_by_log
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence

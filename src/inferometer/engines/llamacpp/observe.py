@@ -12,8 +12,7 @@ from inferometer.engines.llamacpp.nodes import FREE, LlamaNode, NodeInput
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from inferometer.engines.llamacpp.layout import TensorFields
-    from inferometer.engines.llamacpp.library import Library
+    from inferometer.engines.llamacpp.library import Library, TensorFields
 
 _MANY_OPS = 64  # ROPE is among the first
 _SOURCES, _PARAMETERS = 10, 64  # GGML_MAX_SRC, and GGML_MAX_OP_PARAMS in bytes

@@ -21,7 +21,7 @@ from inferometer.core.frozen import frozen
 from inferometer.engines.base import Event, Opened, Stage
 from inferometer.engines.feeding import alive, require_request
 from inferometer.engines.host import captured_stderr, threads_of
-from inferometer.engines.llamacpp.placing import choose_devices
+from inferometer.engines.llamacpp.options import choose_devices
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping

@@ -7,7 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from inferometer.core.errors import EngineError
-from inferometer.engines.faults import guard, op_named
+from inferometer.engines.base import guard, op_named
 
 if TYPE_CHECKING:
     from pathlib import Path

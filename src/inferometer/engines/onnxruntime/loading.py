@@ -1,24 +1,172 @@
-"""The engine's sessions: made from a target, with their one-time costs apart."""
+"""The engine's sessions: the providers they are asked to run on, their inputs and outputs, and their one-time costs."""
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import onnxruntime as ort
 
-from inferometer.core.errors import EngineError, FormatError
+from inferometer.core.errors import DomainError, EngineError, FormatError, UnknownNameError
 from inferometer.core.frozen import frozen
-from inferometer.engines.base import Opened, Stage, Target
+from inferometer.engines.base import Opened, Port, Stage, Target
 from inferometer.engines.host import threads_of
 from inferometer.engines.onnx_nodes import load_model, require_sizes
 from inferometer.engines.onnxruntime.faults import engine_words, guarded
-from inferometer.engines.onnxruntime.ports import to_port
-from inferometer.engines.onnxruntime.providers import CPU, choose_providers, placement_notes, unit_of
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+# Execution providers: which ones to ask for, on which kind of unit each runs, and what came of it.
+
+CPU = "CPUExecutionProvider"
+
+# By kind of unit, the first that is there is taken. TensorRT compiles for minutes: it is used where it is named.
+_UNITS: Mapping[str, tuple[str, ...]] = {
+    "cpu": (CPU,),
+    "gpu": (
+        "CUDAExecutionProvider", "ROCMExecutionProvider", "MIGraphXExecutionProvider", "DmlExecutionProvider",
+        "WebGpuExecutionProvider",
+    ),
+    "npu": ("QNNExecutionProvider", "VitisAIExecutionProvider", "CANNExecutionProvider", "CoreMLExecutionProvider"),
+}  # fmt: skip
+_ALSO_GPU = frozenset(
+    {"TensorrtExecutionProvider", "NvTensorRTRTXExecutionProvider", "JsExecutionProvider", "WebNNExecutionProvider"}
+)
+_REMOTE = frozenset({"AzureExecutionProvider"})  # calls a service; runs no nodes here
+
+
+def unit_of(provider: str) -> str:
+    """cpu, gpu or npu. A provider that is not known is taken to run on the CPU."""
+    if provider in _ALSO_GPU:
+        return "gpu"
+    return next((unit for unit, names in _UNITS.items() if provider in names), "cpu")
+
+
+def split_unit(text: str) -> tuple[str, int | None]:
+    """`gpu:1` is the second GPU."""
+    kind, colon, index = text.partition(":")
+    if not colon:
+        return kind, None
+    if not index.isdecimal():
+        raise DomainError(f"The unit {text!r} must be a kind and a number, as in gpu:1.")
+    return kind, int(index)
+
+
+def choose_providers(target: Target, available: Sequence[str]) -> list[tuple[str, dict[str, str]]]:
+    """Names with their options, the CPU's last: what the others cannot run falls to it."""
+    usable = [name for name in available if name not in _REMOTE]
+    index = split_unit(target.unit)[1] if target.unit else None
+    names = _named(target.providers, usable) if target.providers else _of_unit(target.unit or "cpu", usable)
+    chosen = [(name, {"device_id": str(index)} if index and unit_of(name) != "cpu" else {}) for name in names]
+    return chosen if CPU in names else [*chosen, (CPU, {})]
+
+
+def _named(asked: Sequence[str], usable: Sequence[str]) -> list[str]:
+    by_short = {name.removesuffix("ExecutionProvider").casefold(): name for name in usable}
+    chosen = []
+    for name in asked:
+        full = by_short.get(name.removesuffix("ExecutionProvider").casefold())
+        if full is None:
+            raise UnknownNameError("execution provider", name, usable, listing=f"Here: {', '.join(usable)}.")
+        chosen.append(full)
+    return chosen
+
+
+def _of_unit(asked: str, usable: Sequence[str]) -> list[str]:
+    kind, index = split_unit(asked)
+    if kind not in _UNITS:
+        raise UnknownNameError("kind of unit", kind, _UNITS, listing=f"Known: {', '.join(_UNITS)}.")
+    if kind == "cpu" and index:
+        raise DomainError(f"The unit {asked!r} was asked for; ONNX Runtime sees one cpu.")
+    for name in _UNITS[kind]:
+        if name in usable:
+            return [name]
+    raise EngineError(
+        f"ONNX Runtime was asked to run on {asked!r}, and this build has no provider for it; "
+        f"it has {', '.join(usable)} (units: {', '.join(sorted({unit_of(name) for name in usable}))}).",
+        remedy=f"Install a build with one of {', '.join(_UNITS[kind])}, or choose another unit.",
+    )
+
+
+def placement_notes(asked: Sequence[str], got: Sequence[str], placed: Mapping[str, int]) -> tuple[str, ...]:
+    """In words, what ran elsewhere than it was asked to."""
+    lost = [name for name in asked if name not in got]
+    notes = [f"{name} was asked for, and the engine dropped it." for name in lost]
+    first = asked[0]
+    total, there = sum(placed.values()), placed.get(first, 0)
+    if not lost and total and there < total and first != CPU:
+        elsewhere = ", ".join(f"{count} on {name}" for name, count in sorted(placed.items()) if name != first)
+        notes.append(f"Of {total} nodes {there} were placed on {first}, {elsewhere}.")
+    return tuple(notes)
+
+
+# Inputs and outputs: the engine's names for types.
+
+_DTYPES = {
+    "float": "float32", "double": "float64", "float16": "float16", "bfloat16": "bfloat16", "bool": "bool",
+    "string": "object",
+    **{f"{sign}int{bits}": f"{sign}int{bits}" for sign in ("", "u") for bits in (4, 8, 16, 32, 64)},
+}  # fmt: skip
+
+
+def to_port(entry: Any, *, fed: bool = True) -> Port:
+    """From the engine's `NodeArg`: `tensor(float)` and a shape of numbers, names and nothing.
+
+    A result may be a sequence or a map, as classifiers of scikit-learn give theirs: it has no shape, and is read as
+    arrays by `result_arrays`. What is `fed` must be a tensor.
+    """
+    match = re.fullmatch(r"tensor\((\w+)\)", entry.type)
+    if match is None and fed:
+        raise EngineError(
+            f"The input {entry.name!r} is a {entry.type}; only tensors can be fed.",
+            remedy="Export the model with tensors alone as inputs.",
+        )
+    if match is None:
+        return Port(name=entry.name, dtype=entry.type, shape=())
+    shape = tuple(_dim(dim) for dim in entry.shape)
+    return Port(name=entry.name, dtype=_DTYPES.get(match[1], match[1]), shape=shape)
+
+
+def result_arrays(name: str, result: Any) -> dict[str, Any]:
+    """A result as arrays: itself; a sequence of maps as a table, a row a map and a column a key; any other by parts."""
+    if isinstance(result, np.ndarray):
+        return {name: result}
+    if isinstance(result, dict):
+        return result_arrays(name, [result])
+    rows = list(result)
+    if rows and all(isinstance(row, dict) and row.keys() == rows[0].keys() for row in rows):
+        return {name: np.array([list(row.values()) for row in rows])}
+    return {f"{name}.{index}": np.asarray(part) for index, part in enumerate(rows)}
+
+
+def _dim(dim: Any) -> int | str | None:
+    if isinstance(dim, int):
+        return dim if dim >= 0 else None
+    return str(dim) if dim else None
+
+
+def wrongly_declared(ports: Sequence[Port], given: Sequence[tuple[int, ...]]) -> list[str]:
+    """A note for each output whose shape is not what the file declares."""
+    notes = []
+    for port, shape in zip(ports, given, strict=True):
+        fits = len(port.shape) == len(shape) and all(
+            dim == size for dim, size in zip(port.shape, shape, strict=True) if isinstance(dim, int)
+        )
+        if port.shape and not fits:
+            declared = ", ".join("?" if dim is None else str(dim) for dim in port.shape)
+            notes.append(
+                f"The file declares the output {port.name!r} as [{declared}], and it is {list(shape)}: the engine does "
+                "not reuse its memory, so every step allocates it anew."
+            )
+    return notes
+
 
 Clock = Callable[[], float]
 _LEVELS = {

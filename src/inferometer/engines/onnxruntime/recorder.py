@@ -25,8 +25,7 @@ from inferometer.core.frozen import frozen
 from inferometer.engines.base import Kernel, Stage
 from inferometer.engines.onnx_nodes import Topology, load_model, name_nodes, topology_of
 from inferometer.engines.onnxruntime.fusion import Fusion, map_fusion, map_layout, needs_layout_step, with_served
-from inferometer.engines.onnxruntime.loading import ORT, Clock, LoadingPlan, as_onnx, load
-from inferometer.engines.onnxruntime.providers import CPU, unit_of
+from inferometer.engines.onnxruntime.loading import CPU, ORT, Clock, LoadingPlan, as_onnx, load, unit_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence

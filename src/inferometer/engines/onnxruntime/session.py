@@ -13,9 +13,16 @@ import onnxruntime as ort
 from inferometer.core.errors import DomainError, InferometerError
 from inferometer.engines.feeding import require_fitting
 from inferometer.engines.onnxruntime.faults import fault_of, guarded
-from inferometer.engines.onnxruntime.loading import Clock, LoadingPlan, load, load_plan, opened_of
-from inferometer.engines.onnxruntime.ports import result_arrays, wrongly_declared
-from inferometer.engines.onnxruntime.providers import CPU
+from inferometer.engines.onnxruntime.loading import (
+    CPU,
+    Clock,
+    LoadingPlan,
+    load,
+    load_plan,
+    opened_of,
+    result_arrays,
+    wrongly_declared,
+)
 from inferometer.engines.onnxruntime.recorder import SKIP, ProfileRecorder
 from inferometer.engines.onnxruntime.text import open_text
 
@@ -33,12 +40,12 @@ def open_session(target: Target, name: str, *, clock: Clock = time.perf_counter)
     if target.text:
         return open_text(target, plan, clock=clock)
     if target.instrument:
-        return RecordedSession(plan, clock=clock)
+        return OrtRecordedSession(plan, clock=clock)
     session, stages = load(plan, clock=clock)
-    return ArraySession(plan, session, opened_of(plan, session, stages))
+    return OrtSession(plan, session, opened_of(plan, session, stages))
 
 
-class ArraySession:
+class OrtSession:
     """Inputs and outputs are bound once; a step is one call of the engine.
 
     The engine refuses to write into an output again whose shape is not the one the file declares. Where a file is wrong
@@ -119,7 +126,7 @@ class ArraySession:
         self._fed, self._run = {}, _not_fed
 
 
-class RecordedSession(ArraySession):
+class OrtRecordedSession(OrtSession):
     """The same with the engine's profiler on."""
 
     def __init__(self, plan: LoadingPlan, *, clock: Clock) -> None:

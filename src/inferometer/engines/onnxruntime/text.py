@@ -20,8 +20,7 @@ from inferometer.core.frozen import frozen
 from inferometer.engines.base import Event, Kernel, Opened, Port, Request, Target
 from inferometer.engines.feeding import require_request
 from inferometer.engines.onnxruntime.faults import fault_of
-from inferometer.engines.onnxruntime.loading import Clock, LoadingPlan, load, opened_of
-from inferometer.engines.onnxruntime.providers import CPU
+from inferometer.engines.onnxruntime.loading import CPU, Clock, LoadingPlan, load, opened_of
 from inferometer.engines.onnxruntime.recorder import SKIP, ProfileRecorder
 from inferometer.engines.tokens import end_tokens, load_tokeniser
 

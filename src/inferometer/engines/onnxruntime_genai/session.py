@@ -17,13 +17,11 @@ from typing import TYPE_CHECKING, Any
 
 from inferometer.core.errors import DomainError, EngineError, FormatError, UnknownNameError
 from inferometer.core.json_text import parse_json
-from inferometer.engines.base import Event, Opened, Request, Stage
-from inferometer.engines.faults import guard
+from inferometer.engines.base import Event, Opened, Request, Stage, guard
 from inferometer.engines.feeding import alive, require_request
 from inferometer.engines.host import threads_of
 from inferometer.engines.onnxruntime.faults import engine_words
-from inferometer.engines.onnxruntime.loading import LoadingPlan
-from inferometer.engines.onnxruntime.providers import CPU
+from inferometer.engines.onnxruntime.loading import CPU, LoadingPlan
 from inferometer.engines.onnxruntime.recorder import SKIP, ProfileRecorder
 from inferometer.engines.tokens import load_tokeniser
 

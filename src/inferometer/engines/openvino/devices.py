@@ -1,13 +1,17 @@
-"""Devices and precisions as OpenVINO names them."""
+"""Devices and precisions as OpenVINO names them, and its exceptions in our sentences."""
 
 from __future__ import annotations
 
+import re
+from functools import partial
 from typing import TYPE_CHECKING
 
 from inferometer.core.errors import DomainError, EngineError, UnknownNameError
+from inferometer.engines.base import guard, op_named
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from pathlib import Path
 
     from inferometer.engines.base import Target
 
@@ -62,3 +66,35 @@ def placement_note(asked: str, got: Sequence[str]) -> tuple[str, ...]:
     if got and asked.partition(".")[0] not in kinds:
         return (f"{asked} was asked for, and the engine runs on {names}.",)
     return ()
+
+
+# The engine's exceptions in our sentences, shortened to what they say.
+
+_NOISE = re.compile(r"^(Exception from |Check '.*' failed at |FrontEnd API failed with |Summary:|Model wasn't fully)")
+_OPS = (
+    re.compile(r"No conversion rule found for operations: (?P<op>[\w.:-]+)"),
+    re.compile(r"ONNX node '<Node\((?P<op>\w+)\): (?P<node>[^>]*)>'"),
+    re.compile(r"Conversion is failed for: (?P<op>[\w.]+)"),
+    re.compile(r"operation of type (?P<op>\w+) name (?P<node>\S+)"),
+    re.compile(r"node '?(?P<op>opset\d+::\w+) (?P<node>[^ ']+)"),
+)
+
+
+def engine_words(text: str) -> str:
+    """Without the engine's own file names, on one line."""
+    lines = (line.strip().removeprefix("-- ") for line in text.splitlines())
+    kept = [line for line in lines if line and not _NOISE.match(line)]
+    return " ".join(kept) or " ".join(text.split()) or "no reason given"
+
+
+def fault_of(path: Path, doing: str, error: Exception) -> EngineError:
+    words = engine_words(str(error))
+    op = op_named(words, _OPS, which=0)  # it lists all that went wrong
+    about = f" at {op}" if op else ""
+    return EngineError(
+        f"OpenVINO {doing} {str(path)!r}{about}: {words.rstrip('.')}.",
+        remedy="Check that the file is whole and its operators are among those OpenVINO supports.",
+    )
+
+
+guarded = partial(guard, fault_of)

@@ -3,9 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from itertools import pairwise
+from typing import TYPE_CHECKING
 
 from inferometer.core.frozen import frozen
+from inferometer.engines.onnx_nodes import NodeRow, Topology
+
+if TYPE_CHECKING:
+    from inferometer.engines.base import FileNode
 
 _ENDS = frozenset({"Input", "Output"})
 OUTSIDE = ""  # the label of the model's inputs and outputs
@@ -108,3 +114,75 @@ def needed(ops: Mapping[str, Executed]) -> dict[str, list[str]]:
             if taker in sources:
                 sources[taker].append(name)
     return sources
+
+
+# The nodes that a file's reader found, as the topology in which kernels are adopted: its kinds are those of ONNX.
+
+_KINDS = {
+    # TFLite
+    "CONV_2D": "Conv", "DEPTHWISE_CONV_2D": "Conv", "CONV_3D": "Conv", "TRANSPOSE_CONV": "ConvTranspose",
+    "Convolution2DTransposeBias": "ConvTranspose", "FULLY_CONNECTED": "Gemm", "BATCH_MATMUL": "MatMul",
+    "RESHAPE": "Reshape", "EXPAND_DIMS": "Unsqueeze", "SQUEEZE": "Squeeze", "SHAPE": "Shape",
+    # OpenVINO's own format
+    "Convolution": "Conv", "GroupConvolution": "Conv", "ConvolutionBackpropData": "ConvTranspose",
+    "GroupConvolutionBackpropData": "ConvTranspose", "ShapeOf": "Shape",
+}  # fmt: skip
+
+
+def file_topology(nodes: Sequence[FileNode]) -> Topology:
+    made = {name for node in nodes for name in node.outputs}
+    taken = {name for node in nodes for name in node.inputs}
+    rows = tuple(
+        NodeRow(
+            name=node.name,
+            engine_name=node.name,
+            kind=_KINDS.get(node.kind, node.kind),
+            inputs=node.inputs,
+            outputs=node.outputs,
+        )
+        for node in nodes
+    )
+    return Topology(nodes=rows, inputs=tuple(sorted(taken - made)), outputs=tuple(sorted(made - taken)))
+
+
+# The engine's counters into one sample a step.
+#
+# On the CPU a counter is the mean over all steps since the model was compiled, in whole microseconds, rounded down. So
+# the total of the steps between two readings is known to half a microsecond a step, and what each took is not: every
+# step gets their mean. Other devices give the last step's times.
+
+
+@frozen
+class CounterReading:
+    """Counters by kernel after so many steps, seconds."""
+
+    steps: int = 0
+    means_s: Mapping[str, float] = field(default_factory=dict)
+
+
+def mean_between(before: CounterReading, after: CounterReading, *, tick_s: float = 1e-6) -> dict[str, float]:
+    """Mean seconds a step from one reading to the other, by kernel. Half a tick makes up for rounding down."""
+    count = after.steps - before.steps
+    if count <= 0:
+        return {}
+    means: dict[str, float] = {}
+    for name, mean_s in after.means_s.items():
+        total = after.steps * (mean_s + tick_s / 2)
+        earlier = before.means_s.get(name)
+        spent = total - (before.steps * (earlier + tick_s / 2) if earlier is not None else 0.0)
+        means[name] = max(0.0, spent / count)
+    return means
+
+
+@dataclass(slots=True)
+class RunningMeans:
+    """Readings of running means, one after the other."""
+
+    last: CounterReading = field(default_factory=CounterReading)
+
+    def take(self, after: CounterReading) -> dict[str, tuple[float, ...]]:
+        """By kernel, a sample for every step since the last reading."""
+        count = after.steps - self.last.steps
+        samples = {name: (mean_s,) * count for name, mean_s in mean_between(self.last, after).items()}
+        self.last = after
+        return samples

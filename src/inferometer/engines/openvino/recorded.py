@@ -8,15 +8,13 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from inferometer.core.frozen import frozen
-from inferometer.engines.alignment import longest_pairing
 from inferometer.engines.base import Kernel
 from inferometer.engines.onnx_nodes import Topology, load_model, name_nodes, topology_of
 from inferometer.engines.openvino.adopt import kernel_roles
-from inferometer.engines.openvino.counters import CounterReading, Means
-from inferometer.engines.openvino.executed import Executed
+from inferometer.engines.openvino.executed import CounterReading, Executed, RunningMeans, file_topology
 from inferometer.engines.openvino.names import known_names, own_names
-from inferometer.engines.openvino.session import ArraySession, info_of
-from inferometer.engines.openvino.topology import file_topology
+from inferometer.engines.openvino.session import OpenvinoSession, info_of
+from inferometer.engines.serving import longest_pairing
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -111,7 +109,7 @@ _MEANS = "The CPU's counters are means over steps: each step's sample is the mea
 _EXECUTED = "EXECUTED"
 
 
-class RecordedSession(ArraySession):
+class OpenvinoRecordedSession(OpenvinoSession):
     counting = True
 
     def __init__(self, target: Target, *, clock: Clock) -> None:
@@ -130,7 +128,7 @@ class RecordedSession(ArraySession):
 
     def _compile(self, stages: tuple[Stage, ...]) -> tuple[Any, Any, Opened]:
         compiled, request, opened = super()._compile(stages)
-        self._means, self._steps, self._last_only = Means(), 0, opened.unit != "cpu"
+        self._means, self._steps, self._last_only = RunningMeans(), 0, opened.unit != "cpu"
         self._samples: dict[str, list[float]] = {}
         self._taken = 0
         notes = opened.notes if self._last_only else (*opened.notes, _MEANS)

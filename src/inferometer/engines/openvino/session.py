@@ -14,8 +14,14 @@ from inferometer.core.errors import DomainError, FormatError
 from inferometer.engines.base import Opened, Port, Session, Stage, Target
 from inferometer.engines.feeding import require_fitting
 from inferometer.engines.host import threads_of
-from inferometer.engines.openvino.devices import choose_device, placement_note, precision_hint, unit_of
-from inferometer.engines.openvino.faults import fault_of, guarded
+from inferometer.engines.openvino.devices import (
+    choose_device,
+    fault_of,
+    guarded,
+    placement_note,
+    precision_hint,
+    unit_of,
+)
 
 if TYPE_CHECKING:
     from inferometer.engines.base import Kernel
@@ -33,13 +39,13 @@ def open_session(target: Target, name: str, *, clock: Clock = time.perf_counter)
             remedy="Choose openvino-genai, onnxruntime, torch-eager or llamacpp for text.",
         )
     if target.instrument:
-        from inferometer.engines.openvino.recorded import RecordedSession  # noqa: PLC0415 - plain sessions need none
+        from inferometer.engines.openvino.recorded import OpenvinoRecordedSession  # noqa: PLC0415 - plain sessions need none
 
-        return RecordedSession(target, clock=clock)
-    return ArraySession(target, clock=clock)
+        return OpenvinoRecordedSession(target, clock=clock)
+    return OpenvinoSession(target, clock=clock)
 
 
-class ArraySession:
+class OpenvinoSession:
     """A compiled model with one request. A model with open sizes is compiled again for the sizes that are fed."""
 
     counting = False
@@ -76,7 +82,10 @@ class ArraySession:
             self._model.reshape({name: list(shape) for name, shape in shapes.items()})
 
     def _settings(self) -> dict[str, Any]:
-        hint = precision_hint(self._target.precision, all_f32=_all_f32(self._model))
+        # Full precision is asked for only where no weight or input is stored in a shorter float.
+        stores = (op for op in self._model.get_ops() if op.get_type_name() in _STORES)
+        shorter = any(op.get_output_element_type(0).get_type_name() in {"f16", "bf16"} for op in stores)
+        hint = precision_hint(self._target.precision, all_f32=not shorter)
         settings: dict[str, Any] = {"PERFORMANCE_HINT": "LATENCY", **self._target.options}
         if hint is not None:
             settings.setdefault("INFERENCE_PRECISION_HINT", hint)
@@ -188,13 +197,6 @@ def _sized(ports: tuple[Port, ...], target: Target) -> dict[str, tuple[int, ...]
 
 def _listed(shapes: Mapping[str, tuple[int, ...]]) -> str:
     return ", ".join(f"{name} {list(shape)}" for name, shape in shapes.items())
-
-
-def _all_f32(model: Any) -> bool:
-    """Whether no weight or input is stored in a shorter float."""
-    short = {"f16", "bf16"}
-    kinds = (op.get_output_element_type(0).get_type_name() for op in model.get_ops() if op.get_type_name() in _STORES)
-    return not any(kind in short for kind in kinds)
 
 
 _STORES = frozenset({"Constant", "Parameter"})

@@ -23,13 +23,11 @@ from inferometer.engines.base import Event, Kernel, Opened, Request, Stage
 from inferometer.engines.feeding import require_request
 from inferometer.engines.host import threads_of
 from inferometer.engines.openvino.adopt import kernel_roles
-from inferometer.engines.openvino.counters import CounterReading, mean_between
-from inferometer.engines.openvino.devices import choose_device, unit_of
-from inferometer.engines.openvino.faults import guarded
+from inferometer.engines.openvino.devices import choose_device, guarded, unit_of
+from inferometer.engines.openvino.executed import CounterReading, file_topology, mean_between
 from inferometer.engines.openvino.names import own_names
 from inferometer.engines.openvino.recorded import consumers_of, executed_of, executed_seconds
 from inferometer.engines.openvino.session import info_of
-from inferometer.engines.openvino.topology import file_topology
 from inferometer.engines.tokens import load_tokeniser
 
 if TYPE_CHECKING:

@@ -12,8 +12,7 @@ from inferometer.core.errors import FormatError
 from inferometer.core.frozen import frozen
 from inferometer.core.profile import Phase, Profile
 from inferometer.core.served import Distribution, Level, LevelFigures, Served
-from inferometer.core.traffic.figures import figures_of
-from inferometer.core.traffic.knee import headline_of
+from inferometer.core.traffic.figures import figures_of, headline_of
 from inferometer.core.workload import Workload
 from inferometer.engines.results.assemble import Draft, tokens
 

@@ -18,12 +18,11 @@ from typing import TYPE_CHECKING, Any
 
 from inferometer.core.errors import FormatError
 from inferometer.core.json_text import parse_json
-from inferometer.core.package import ABOUT, PROGRAM, SCHEMA
 from inferometer.engines.torch.convert import first_line, fixed_program
 from inferometer.engines.torch.kernels import compiled_name
 from inferometer.engines.torch.modules import program_port, stored_precision
 from inferometer.engines.torch.provenance import call_name
-from inferometer.formats.torch.package import described
+from inferometer.formats.torch.package import ABOUT, PROGRAM, SCHEMA, described
 from inferometer.formats.trust.archive import open_archive
 
 if TYPE_CHECKING:

@@ -18,11 +18,11 @@ from typing import TYPE_CHECKING, Any
 from inferometer.core.errors import EngineError, FormatError
 from inferometer.core.frozen import frozen
 from inferometer.core.json_text import parse_json
-from inferometer.core.package import ABOUT
 from inferometer.engines.base import Port
 from inferometer.engines.torch.capture import Calls
+from inferometer.engines.torch.convert import load_program
 from inferometer.engines.torch.engine import PRECISIONS, TorchDevice, choose_precision, import_transformers, translated
-from inferometer.engines.torch.programs import load_program
+from inferometer.formats.torch.package import ABOUT
 from inferometer.known import models
 from inferometer.known.machine.detect import detect_host
 

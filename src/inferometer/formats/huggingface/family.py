@@ -15,7 +15,7 @@ from typing import Any
 from inferometer.core.errors import FormatError, UnknownNameError
 from inferometer.core.frozen import frozen
 from inferometer.formats.huggingface.config import Config
-from inferometer.known.sections import tables
+from inferometer.known.files import tables
 
 _MERGED = ("names", "parts", "keys", "defaults", "nested_defaults", "tasks", "heads")
 

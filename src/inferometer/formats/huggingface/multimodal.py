@@ -118,13 +118,11 @@ def _windowed(config: Config, layers: list[Layer], patch: int) -> list[Layer]:
         return layers
     full = config.wholes("fullatt_block_indexes", least=0) if config.get("fullatt_block_indexes") else ()
     return [
-        layer if index in full or not isinstance(layer.mixer, Attention) else _chunked(layer, layer.mixer, side * side)
+        layer
+        if index in full or not isinstance(layer.mixer, Attention)
+        else replace(layer, mixer=replace(layer.mixer, chunk=side * side))
         for index, layer in enumerate(layers)
     ]
-
-
-def _chunked(layer: Layer, mixer: Attention, tokens: int) -> Layer:
-    return replace(layer, mixer=replace(mixer, chunk=tokens))
 
 
 def _merger(row: Family, config: Config, x: Tensor, module: str, at: str = "projector") -> list[Op]:

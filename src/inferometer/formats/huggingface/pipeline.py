@@ -15,7 +15,7 @@ from inferometer.formats.huggingface import nn
 from inferometer.formats.huggingface.body import Body, once_only
 from inferometer.formats.huggingface.config import Config
 from inferometer.formats.huggingface.graph import graph_from_config
-from inferometer.formats.networks.named.shipped import net_named, read_net
+from inferometer.formats.networks.named import net_named, read_net
 from inferometer.known.files import row_named
 from inferometer.known.zoo import model
 

@@ -15,7 +15,9 @@ from inferometer.formats.huggingface.ssm import Delta, Mamba, Wkv
 def planned_layers(family: Family, config: Config, prefix: str, *, cached: bool = True) -> list[Layer]:
     """One value a layer, in order. `cached`: keys and values stay for the next step."""
     at = f"{prefix}{family.names['layers']}.{{}}."
-    norms = _norms_of(family, at)
+    slots = {slot.name: family.names.get(slot.name, "") for slot in fields(Norms) if slot.name not in {"kind", "bias"}}
+    named = {slot: f"{at}{module}" for slot, module in slots.items() if module}
+    norms = Norms(kind=family.norm, bias=family.norm_bias, **named)
     if family.mixer == "single":
         return [_single(family, config, at, norms, kind) for kind in _kinds(config)]
     count = config.layers("num_hidden_layers")
@@ -58,12 +60,6 @@ def _single(family: Family, config: Config, at: str, norms: Norms, kind: str) ->
     return Layer(
         norms=norms, mixer=attention_of(family, config, at) if kind == "attention" else _mamba(family, config, at)
     )
-
-
-def _norms_of(family: Family, at: str) -> Norms:
-    slots = {slot.name: family.names.get(slot.name, "") for slot in fields(Norms) if slot.name not in {"kind", "bias"}}
-    named = {slot: f"{at}{module}" for slot, module in slots.items() if module}
-    return Norms(kind=family.norm, bias=family.norm_bias, **named)
 
 
 def _mixer(  # noqa: PLR0913 - what attention sees belongs to the layer

@@ -12,8 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field
 
 from inferometer.core.frozen import frozen
-from inferometer.formats.onnx.faults import Fault
-from inferometer.formats.onnx.limits import MAX_NODES, MAX_TEXT
+from inferometer.formats.onnx.faults import MAX_NODES, MAX_TEXT, Fault
 
 MAGIC = "7767517"
 _LISTS = -23300

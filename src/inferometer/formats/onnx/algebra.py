@@ -8,8 +8,7 @@ from functools import lru_cache
 from math import gcd
 
 from inferometer.core.dims import Dim, Expression, Symbol
-from inferometer.formats.onnx.faults import Fault, UnknownShapeError
-from inferometer.formats.onnx.limits import MAX_DIM_PARTS, MAX_NUMBER
+from inferometer.formats.onnx.faults import MAX_DIM_PARTS, MAX_NUMBER, Fault, UnknownShapeError
 
 _Monomial = tuple[Dim, ...]
 _Terms = dict[_Monomial, int]

@@ -77,17 +77,13 @@ def _is_learned(step: OnnxStep, value: Value) -> bool:
         return False
     sides = [dim for dim in shape if dim != 1]
     if len(sides) == 1 and op_type in _SHIFTS:
-        return _along_channels(shape, result)
+        # Whether a vector lies along the last axis, or along the second of an image.
+        place = next(axis for axis, dim in enumerate(shape) if dim != 1) - len(shape)
+        return place == -1 or (len(result) > 2 and place == 1 - len(result))
     # A vector put before a sequence, as a class token is.
     if op_type in {"Concat", "Expand"} and len(shape) == 3 and shape[:2] == (1, 1):
         return True
     return len(sides) > 1 and op_type in _TABLES and stored.table and not _FOLDED.search(stored.name)
-
-
-def _along_channels(shape: Shape, result: Shape) -> bool:
-    """Whether a vector lies along the last axis, or along the second of an image."""
-    place = next(axis for axis, dim in enumerate(shape) if dim != 1) - len(shape)
-    return place == -1 or (len(result) > 2 and place == 1 - len(result))
 
 
 def _is_cache(value: Value) -> bool:

@@ -10,7 +10,7 @@ from itertools import product as cartesian
 from math import prod
 
 from inferometer.core.dims import Dim
-from inferometer.formats.onnx.limits import MAX_ITEMS, MAX_NUMBER
+from inferometer.formats.onnx.faults import MAX_ITEMS, MAX_NUMBER
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,8 +10,7 @@ from typing import Any
 
 from inferometer.formats.onnx.content import Content, bounded, known
 from inferometer.formats.onnx.elements import ELEMENTS, element_bytes
-from inferometer.formats.onnx.faults import Fault
-from inferometer.formats.onnx.limits import MAX_ITEMS
+from inferometer.formats.onnx.faults import MAX_ITEMS, Fault
 from inferometer.formats.onnx.messages import TensorDef
 from inferometer.formats.onnx.wire import Wire, signed
 

@@ -3,8 +3,7 @@
 from typing import Any
 
 from inferometer.formats.onnx.elements import ELEMENTS
-from inferometer.formats.onnx.faults import Fault
-from inferometer.formats.onnx.limits import MAX_ITEMS, MAX_NESTING, MAX_NODES, MAX_RANK
+from inferometer.formats.onnx.faults import MAX_ITEMS, MAX_NESTING, MAX_NODES, MAX_RANK, Fault
 from inferometer.formats.onnx.messages import (
     Attribute,
     Axis,

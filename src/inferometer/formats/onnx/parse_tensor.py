@@ -4,8 +4,7 @@ from math import prod
 from typing import Any
 
 from inferometer.formats.onnx.elements import ELEMENTS, element_bytes
-from inferometer.formats.onnx.faults import Fault
-from inferometer.formats.onnx.limits import MAX_ITEMS, MAX_NUMBER, MAX_RANK
+from inferometer.formats.onnx.faults import MAX_ITEMS, MAX_NUMBER, MAX_RANK, Fault
 from inferometer.formats.onnx.messages import External, TensorDef
 from inferometer.formats.onnx.wire import BYTES, FIXED32, FIXED64, VARINT, Wire, signed
 

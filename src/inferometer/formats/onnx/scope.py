@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from zlib import crc32
 
-from inferometer.formats.onnx.limits import MAX_PREFIX
+from inferometer.formats.onnx.faults import MAX_PREFIX
 from inferometer.formats.onnx.messages import Attribute, GraphDef, Node, TypeDef, ValueInfo
 from inferometer.formats.onnx.value import Value
 

@@ -8,8 +8,7 @@ from inferometer.core.dims import Dim
 from inferometer.core.frozen import frozen
 from inferometer.formats.onnx.content import Content, Item
 from inferometer.formats.onnx.elements import ELEMENTS
-from inferometer.formats.onnx.faults import Fault, UnknownShapeError, WrongAttribute
-from inferometer.formats.onnx.limits import MAX_FOLLOWED, MAX_NOTES
+from inferometer.formats.onnx.faults import MAX_FOLLOWED, MAX_NOTES, Fault, UnknownShapeError, WrongAttribute
 from inferometer.formats.onnx.messages import GraphDef, Node, TensorDef
 
 Shape = tuple[Dim, ...]

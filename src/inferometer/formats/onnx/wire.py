@@ -9,8 +9,7 @@ import struct
 from collections.abc import Iterator
 from typing import Any
 
-from inferometer.formats.onnx.faults import Fault
-from inferometer.formats.onnx.limits import MAX_FIELDS, MAX_TEXT
+from inferometer.formats.onnx.faults import MAX_FIELDS, MAX_TEXT, Fault
 
 VARINT, FIXED64, BYTES, FIXED32 = 0, 1, 2, 5
 

@@ -9,8 +9,7 @@ from typing import Any
 from xml.parsers import expat
 
 from inferometer.core.frozen import frozen
-from inferometer.formats.onnx.faults import Fault
-from inferometer.formats.onnx.limits import MAX_NESTING, MAX_NODES, MAX_RANK, MAX_TEXT
+from inferometer.formats.onnx.faults import MAX_NESTING, MAX_NODES, MAX_RANK, MAX_TEXT, Fault
 
 _MOST_ELEMENTS = 20_000_000
 _SKIPPED = frozenset({"rt_info", "meta_data", "statistics"})  # words for tools; some are longer than the network

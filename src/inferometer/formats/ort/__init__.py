@@ -1,6 +1,45 @@
-"""ONNX Runtime's own format (.ort): a flatbuffer of a graph that its optimiser has gone through."""
+"""ONNX Runtime's own format (.ort): a flatbuffer of a graph that its optimiser has gone through.
 
-from inferometer.formats.ort.read import OrtReader
+Opening .ort files. Their graphs have ONNX's operators, so they are assembled as an ONNX file's are.
+"""
+
+import mmap
+from pathlib import Path
+
+from inferometer.core.errors import FormatError
+from inferometer.core.graph import Graph
+from inferometer.formats.base import Peek
+from inferometer.formats.onnx.faults import Fault
+
+IDENTIFIER = b"ORTM"
+
+
+class OrtReader:
+    name = "ort"
+    formats = frozenset({"ort"})
+
+    def match(self, peek: Peek) -> float:
+        return 1.0 if peek.head[4:8] == IDENTIFIER else 0.0
+
+    def read(self, path: Path) -> Graph:
+        from inferometer.formats.onnx.assemble import assemble_model  # noqa: PLC0415 - matching a file needs none of it
+        from inferometer.formats.onnx.wire import Wire  # noqa: PLC0415 - as above
+        from inferometer.formats.ort.parse import parse_session  # noqa: PLC0415 - as above
+
+        path = Path(path)
+        try:
+            with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
+                if data[4:8] != IDENTIFIER:
+                    raise FormatError(f"{str(path)!r} is not in ONNX Runtime's format.")
+                return assemble_model(path, parse_session(data, path), Wire(data))
+        except Fault as fault:
+            raise FormatError(
+                f"{str(path)!r} cannot be read as an ORT model: {fault}.",
+                remedy="Convert it again: python -m onnxruntime.tools.convert_onnx_models_to_ort MODEL.onnx.",
+            ) from None
+        except (OSError, ValueError) as error:  # ValueError: an empty file cannot be mapped
+            raise FormatError(f"{str(path)!r} cannot be read as an ORT model: {error}.") from None
+
 
 reader = OrtReader()
 

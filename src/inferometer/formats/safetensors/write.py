@@ -46,7 +46,10 @@ def save(order: Order, *, shard_bytes: int = SHARD_BYTES) -> tuple[Path, ...]:
             with temporary.open("wb") as file:
                 _write(file, shard, name, size, order.seed)
         if extra:
-            partial[-2].write_text(_index(shards, targets, total), encoding="utf-8")
+            places = {weight.name: path.name for shard, path in zip(shards, targets, strict=True) for weight in shard}
+            partial[-2].write_text(
+                json.dumps({"metadata": {"total_size": total}, "weight_map": places}, indent=2), encoding="utf-8"
+            )
         partial[-1].write_text(json.dumps({**order.config, "torch_dtype": torch_name}, indent=2), encoding="utf-8")
     return paths
 
@@ -105,8 +108,3 @@ def _shard_paths(folder: Path, count: int) -> list[Path]:
     if count == 1:
         return [folder / "model.safetensors"]
     return [folder / f"model-{index:05d}-of-{count:05d}.safetensors" for index in range(1, count + 1)]
-
-
-def _index(shards: Sequence[tuple[Weight, ...]], paths: Sequence[Path], total: int) -> str:
-    places = {weight.name: path.name for shard, path in zip(shards, paths, strict=True) for weight in shard}
-    return json.dumps({"metadata": {"total_size": total}, "weight_map": places}, indent=2)

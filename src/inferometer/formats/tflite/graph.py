@@ -6,7 +6,7 @@ from math import ceil, log2, prod
 from typing import TYPE_CHECKING, Any
 
 from inferometer.core.errors import FormatError
-from inferometer.core.graph import Block, Graph, Op, Tensor
+from inferometer.core.graph import Block, Graph, Op
 from inferometer.formats.tflite.layers import LAYERS
 from inferometer.formats.tflite.model import OperatorInfo, TfliteModel, TfliteTensor
 from inferometer.formats.tflite.schema import PADDINGS
@@ -281,12 +281,13 @@ class _Builder:
         }
         if composite := info.options.get("name"):
             attributes["composite"] = composite
+        # What the bodies hold, on the op itself: weights are counted where they can be seen.
         return Op(
             name=name,
             kind="control",
             inputs=tuple(scope.tensor(place) for place in info.inputs if place >= 0),
             outputs=tuple(scope.tensor(place) for place in info.outputs if place >= 0),
-            weights=_weights_within(bodies),
+            weights=tuple(dict.fromkeys(weight for body in bodies for op in body for weight in op.weights)),
             attributes=attributes,
             source_type=info.operator.name,
         )
@@ -337,11 +338,6 @@ class _Builder:
         ops = self.ops(index, TfliteScope(subgraph, index, self.names, inputs=ranked, constants=constants), callers)
         self._bodies[key] = (ops, self._written - before)
         return ops
-
-
-def _weights_within(bodies: list[tuple[Op, ...]]) -> tuple[Tensor, ...]:
-    """What the bodies hold, on the op itself: weights are counted where they can be seen."""
-    return tuple(dict.fromkeys(weight for body in bodies for op in body for weight in op.weights))
 
 
 def _metadata(model: TfliteModel, builder: _Builder, start: int) -> dict[str, Any]:

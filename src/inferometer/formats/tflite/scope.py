@@ -7,7 +7,7 @@ from typing import Any
 from inferometer.core.dims import Dim, Symbol
 from inferometer.core.frozen import frozen
 from inferometer.core.graph import Op, Role, Tensor
-from inferometer.formats.tflite.model import OperatorInfo, Quantization, SubGraph, TfliteTensor
+from inferometer.formats.tflite.model import OperatorInfo, SubGraph, TfliteTensor
 from inferometer.formats.tflite.schema import ACTIVATIONS
 from inferometer.formats.tflite.shapes import Operand, Shape, output_shapes, output_values
 
@@ -244,7 +244,12 @@ class OperatorSite:
         if fused := ACTIVATIONS.get(self.options.get("fused", 0)):
             attributes["fused_activation"] = fused
         infos = [self.scope.info(place) for place in (*self.info.inputs, *self.info.outputs) if place >= 0]
-        quantised = {entry.name: _as_attributes(entry.quantization) for entry in infos if entry.quantization}
+        # What is known of it, by the names of its fields.
+        quantised = {
+            entry.name: {key: value for key, value in asdict(entry.quantization).items() if value is not None}
+            for entry in infos
+            if entry.quantization
+        }
         if quantised:
             attributes["quantization"] = quantised
         if sparse := tuple(entry.name for entry in infos if entry.sparse):
@@ -257,8 +262,3 @@ class OperatorSite:
         flowing = self.scope.info(self.info.inputs[x])
         hybrid = flowing.dtype == "f32" and stored.dtype in _NARROW and stored.quantization is not None
         return {"compute": "i8"} if hybrid and not self.scope.is_widened(place) else {}
-
-
-def _as_attributes(quantization: Quantization) -> dict[str, Any]:
-    """What is known of it, by the names of its fields."""
-    return {key: value for key, value in asdict(quantization).items() if value is not None}

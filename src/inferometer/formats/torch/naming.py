@@ -16,13 +16,13 @@ _FLOWING = frozenset({"activation", "index"})
 
 
 @frozen
-class Named:
+class NamedProgram:
     placed: tuple[PlacedOp, ...]
     inputs: tuple[Tensor, ...]
     outputs: tuple[Tensor, ...]
 
 
-def with_module_names(placed: list[PlacedOp], inputs: list[Tensor], outputs: list[Tensor]) -> Named:
+def with_module_names(placed: list[PlacedOp], inputs: list[Tensor], outputs: list[Tensor]) -> NamedProgram:
     names = _op_names(placed, taken={tensor.name for tensor in inputs})
     tensors = _tensor_names(placed, names)
 
@@ -39,7 +39,7 @@ def with_module_names(placed: list[PlacedOp], inputs: list[Tensor], outputs: lis
     def weight(found: Tensor) -> Tensor:
         return replace(found, name=constants[found.name]) if found.name in constants else found
 
-    return Named(
+    return NamedProgram(
         placed=tuple(replace(entry, op=rewritten(entry.op, weight)) for entry in renamed) if constants else renamed,
         inputs=tuple(inputs),
         outputs=tuple(tensor(found) for found in outputs),

@@ -11,12 +11,18 @@ from typing import TYPE_CHECKING, Any
 
 from inferometer.core.errors import FormatError
 from inferometer.core.json_text import parse_json
-from inferometer.core.package import ABOUT, PROGRAM
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from inferometer.formats.trust.archive import Archive
+
+# What `inferometer prepare` lays into a package of AOTInductor, for who reads one and who runs one.
+
+SCHEMA = "inferometer.package/1"
+PROGRAM = "extra/program/"  # the exported program that was compiled, without its weights
+ABOUT = "extra/inferometer.json"  # the machine it was compiled for, what it takes, and the layers of its kernels
+
 
 FORMAT = "aoti"
 _COMPILED, _METADATA = "data/aotinductor/", "_metadata.json"

@@ -5,7 +5,7 @@ from typing import Any
 
 from inferometer.core.dims import Dim
 from inferometer.formats.torch.body import module_path
-from inferometer.formats.torch.expressions import parse_size
+from inferometer.formats.torch.expressions import name_symbols, parse_size
 from inferometer.formats.torch.program import (
     Argument,
     HeldInput,
@@ -17,7 +17,6 @@ from inferometer.formats.torch.program import (
     format_of,
     named_arguments,
 )
-from inferometer.formats.torch.symbols import name_symbols
 
 _ROLES = {"PARAMETER": "weight", "BUFFER": "constant", "CONSTANT_TENSOR": "constant"}
 

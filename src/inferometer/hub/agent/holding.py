@@ -14,7 +14,7 @@ import shutil
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, field, replace
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -23,6 +23,7 @@ import msgspec
 from inferometer.core.box import BoxOrder
 from inferometer.core.codec import decode, document
 from inferometer.core.errors import FormatError, InferometerError, PlaceError
+from inferometer.core.frozen import frozen
 from inferometer.core.job import Job, JobFile, JobResult
 from inferometer.hub.agent.carrying_out import MADE, without_places
 from inferometer.hub.agent.reference import cool_down, measure_reference, moved
@@ -64,7 +65,7 @@ class ShutOutError(PlaceError):
     exit_code: ClassVar[int] = 77  # as sysexits.h has it for a right that is missing: starting it again does not help
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Held:
     """What is known of the lease; written to the disk at each step."""
 
@@ -81,7 +82,7 @@ class Held:
     fault: bool = False  # … and whether the device is to blame
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Seams:
     """What tests put in place of the machine."""
 

@@ -7,11 +7,12 @@ import threading
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from inferometer.core.errors import DomainError
+from inferometer.core.frozen import frozen
 from inferometer.hub.agent.facts import registration
 from inferometer.hub.agent.holding import SHUT_OUT, Held, Holding, Seams, ShutOutError, StoppingError
 from inferometer.hub.agent.runner import alone
@@ -27,7 +28,7 @@ _AGE_S, _QUOTA = 30 * 86_400.0, 50_000_000_000
 _REGISTER_S = 600.0  # so often it says anew what it has: an engine may have been installed
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class AgentPlan:
     """`jobs` ends the agent after so many; None goes on."""
 

@@ -17,7 +17,7 @@ import stat
 import subprocess
 import sys
 import time
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -26,6 +26,7 @@ import msgspec
 from inferometer.core.box import BoxOrder, Means
 from inferometer.core.codec import decode, encode
 from inferometer.core.errors import DomainError, EngineError, InferometerError, SchemaError
+from inferometer.core.frozen import frozen
 from inferometer.core.job import Job, JobEnd, JobEvent, JobResult
 from inferometer.core.settings import cache_folder, config_file, data_folder, machine_name, user_name
 from inferometer.core.units import format_quantity
@@ -57,7 +58,7 @@ _KEPT = {"data": ("roofs", "calibrations"), "cache/inferometer": ("catalog", "en
 _TOO_BIG = "Use a smaller batch, a shorter context or fewer bits a weight, or a device that has more."
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class JobLimits:
     """What a job may use up, and how each is said."""
 
@@ -70,7 +71,7 @@ class JobLimits:
     seconds: float
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Verdict:
     ended: JobEnd
     error: str

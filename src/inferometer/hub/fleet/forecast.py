@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import sys
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +18,7 @@ from inferometer.core.calibration import Calibration
 from inferometer.core.codec import decode
 from inferometer.core.device import Device, Sourced
 from inferometer.core.errors import InferometerError
+from inferometer.core.frozen import frozen
 from inferometer.core.graph import Graph, is_generative
 from inferometer.core.job import Job
 from inferometer.core.sizes import default_prompt, open_sizes, with_given_sizes
@@ -42,7 +43,7 @@ _PROVEN = 3 * 2 * 18  # steps that preparing takes: three comparisons, mostly, o
 _SHARED = 16.0  # times as fast as its measured figures a device may be: they were taken beside others on a busy one
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Said:
     """What an answer says that it ran on, and the workload of each of its profiles."""
 

@@ -13,7 +13,7 @@ import threading
 import time
 from collections import OrderedDict
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -22,6 +22,7 @@ import msgspec
 
 from inferometer.core.codec import document, encode
 from inferometer.core.errors import InferometerError
+from inferometer.core.frozen import frozen
 from inferometer.core.json_text import parse_json
 from inferometer.core.settings import config_file, data_folder
 from inferometer.core.units import format_duration
@@ -52,7 +53,7 @@ _LEFT_S = 3600.0  # far longer than one takes
 _LOOKED_S, _ASKED = 2.0, 3  # how old a look at the devices may be, and how many are asked what they can do
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Expected:
     """`seconds` None: it could not be predicted, and `source` says why."""
 

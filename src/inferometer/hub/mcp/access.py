@@ -84,7 +84,7 @@ class Access:
             from inferometer.hub.web.guard.catalog_names import catalog_model  # noqa: PLC0415 - as above
 
             return catalog_model(text)
-        from inferometer.formats.networks.named.shipped import net_named  # noqa: PLC0415 - a server starts without
+        from inferometer.formats.networks.named import net_named  # noqa: PLC0415 - a server starts without
         from inferometer.known.files import row_named  # noqa: PLC0415 - as above
         from inferometer.known.networks import network_named  # noqa: PLC0415 - as above
 

@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 from starlette.responses import Response
 
+from inferometer.core.frozen import frozen
 from inferometer.hub.web.failures import PROBLEM
-from inferometer.store.values import Device, Metric, Page, Project, RunRow
+from inferometer.store.values import Metric, Page, Project, RunRow, StoredDevice
 
 if TYPE_CHECKING:
     from starlette.requests import Request
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class ImportedRun:
     """A run that was imported, and where to see it."""
 
@@ -24,7 +24,7 @@ class ImportedRun:
     link: str
 
 
-_TYPES = (RunRow, Page, Project, Metric, Device, ImportedRun)
+_TYPES = (RunRow, Page, Project, Metric, StoredDevice, ImportedRun)
 _SHAPES, _COMPONENTS = msgspec.json.schema_components(_TYPES, ref_template="#/components/schemas/{name}")
 SCHEMAS: dict[str, Any] = {**_COMPONENTS, "Problem": PROBLEM}
 

@@ -38,7 +38,7 @@ from inferometer.hub.web.pages.serving import serving_routes
 from inferometer.hub.web.pages.shared import shared_routes
 from inferometer.hub.web.rendering import STATIC, render_template
 from inferometer.hub.web.store_mark import StoreMark
-from inferometer.store import ids
+from inferometer.store import names
 from inferometer.store.values import Filter
 
 if TYPE_CHECKING:
@@ -90,7 +90,7 @@ class LiveStreams:
         With `once`, one answer; `seen` then names the runs that were open before.
         """
         seen = request.query_params.get("seen", "").split(",")[:_MOST_SEEN]
-        return await self._answered(request, self._open_runs({run for run in seen if ids.normal(run) == run}))
+        return await self._answered(request, self._open_runs({run for run in seen if names.normal_id(run) == run}))
 
     async def one(self, request: Request) -> Response:
         """Events named `run`: its status and its metrics so far. The stream ends when the run does."""

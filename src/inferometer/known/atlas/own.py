@@ -14,7 +14,7 @@ from inferometer.known.atlas.reading import read_atlas
 from inferometer.known.atlas.shipped import ENDING, load, own_datasets, own_folder, shipped_datasets
 from inferometer.known.atlas.sources.tidy import OWN
 from inferometer.known.atlas.storing import write_table
-from inferometer.known.atlas.table import AtlasTable, joined, table_of
+from inferometer.known.atlas.table import joined, table_of
 
 Doubt = Callable[[PublishedMeasurement], str | None]  # why a row cannot be, or None
 
@@ -43,7 +43,11 @@ def add(path: Path, *, name: str | None = None, again: bool = False, doubts: Seq
     others = load([known for known in (*shipped_datasets(), *own_datasets()) if known != dataset])
     kept: list[PublishedMeasurement] = []
     set_aside = list(reading.set_aside)
-    known = _figures_in(others, reading.table)
+    # The figures that other datasets have already, and where. Only rows with an equal figure are looked at.
+    near = (
+        others.take(np.isin(others.numbers["figure"], reading.table.numbers["figure"])) if len(others) else joined([])
+    )
+    known = {_figure(row): f"the atlas has this figure already: {row.dataset}, line {row.line}." for row in near.rows()}
     for row in reading.table.rows():
         reason = known.get(_figure(row)) or next((why for doubt in doubts if (why := doubt(row))), None)
         if reason is None:
@@ -80,9 +84,3 @@ _SAME = (
 
 def _figure(row: PublishedMeasurement) -> tuple[object, ...]:
     return tuple(getattr(row, name) for name in _SAME)
-
-
-def _figures_in(others: AtlasTable, mine: AtlasTable) -> dict[tuple[object, ...], str]:
-    """The figures that other datasets have already, and where. Only rows with an equal figure are looked at."""
-    near = others.take(np.isin(others.numbers["figure"], mine.numbers["figure"])) if len(others) else joined([])
-    return {_figure(row): f"the atlas has this figure already: {row.dataset}, line {row.line}." for row in near.rows()}

@@ -8,16 +8,14 @@ from pathlib import Path
 
 from inferometer.core.errors import FormatError, InferometerError
 from inferometer.core.frozen import frozen
-from inferometer.known.atlas.csv_lines import CsvLine, LineError, open_csv
-from inferometer.known.atlas.form import Form
+from inferometer.known.atlas.form import CsvLine, LineError, PublishedForm, open_csv
 from inferometer.known.atlas.measurement import PublishedMeasurement, SetAside
 from inferometer.known.atlas.table import AtlasTable, table_of
 
 # The forms, the ones with the most telling columns first; our own tidy form is the last.
 _MODULES = (
-    "timm", "qai_hub", "qai_hub_llm", "ncnn", "openvino", "openvino_llm", "llamacpp", "llamacpp_batched",
-    "llamacpp_gpus", "mlperf", "mlperf_mobile", "mlperf_tiny", "hailo", "rknn", "rknn_llm", "ultralytics", "argonne",
-    "trtllm", "rocm_vllm", "aiconfigurator", "phones", "jetson", "geerling", "vllm_requests", "world", "tidy",
+    "timm", "qai_hub", "ncnn", "openvino", "llamacpp", "mlperf", "npus", "ultralytics", "servers", "boards", "world",
+    "tidy",
 )  # fmt: skip
 
 
@@ -30,11 +28,12 @@ class AtlasReading:
     set_aside: tuple[SetAside, ...] = ()
 
 
-def forms() -> tuple[Form, ...]:
-    return tuple(import_module(f"inferometer.known.atlas.sources.{name}").FORM for name in _MODULES)
+def forms() -> tuple[PublishedForm, ...]:
+    modules = (import_module(f"inferometer.known.atlas.sources.{name}") for name in _MODULES)
+    return tuple(form for module in modules for form in module.FORMS)
 
 
-def form_of(columns: frozenset[str]) -> Form | None:
+def form_of(columns: frozenset[str]) -> PublishedForm | None:
     return next((form for form in forms() if form.columns <= columns), None)
 
 
@@ -64,7 +63,7 @@ def read_atlas(path: Path) -> AtlasReading:
     return AtlasReading(form=form.name, table=table_of(rows), set_aside=tuple(set_aside))
 
 
-def _taken(form: Form, line: CsvLine) -> tuple[PublishedMeasurement, ...]:
+def _taken(form: PublishedForm, line: CsvLine) -> tuple[PublishedMeasurement, ...]:
     """A line's measurements, all of them checked: a line is taken whole or not at all."""
     rows = tuple(form.read(line))
     if not rows:

@@ -15,8 +15,7 @@ from numpy.typing import NDArray
 
 from inferometer.core.errors import DomainError, nearest
 from inferometer.core.frozen import frozen
-from inferometer.known.atlas.conversions import RATES, seconds_of
-from inferometer.known.atlas.measurement import PublishedMeasurement
+from inferometer.known.atlas.measurement import RATES, PublishedMeasurement, seconds_of
 
 Texts = tuple[str | None, ...]
 

@@ -18,12 +18,12 @@ from inferometer.core.device import CoreGroup, Device, Sourced, Unit
 from inferometer.core.errors import CatalogError
 from inferometer.core.frozen import frozen
 from inferometer.known.cores import CoreDesign, core_aliases, core_design, group_of, peaks_of
-from inferometer.known.files import own_texts, row_named, rows_of_users
+from inferometer.known.files import own_texts, row_named, rows_of_users, tables
 from inferometer.known.hardware import device
-from inferometer.known.names.table import name_table
 from inferometer.known.names.words import (
     count_in,
     is_size,
+    name_table,
     plain,
     units_in,
     vendors_in,
@@ -31,7 +31,6 @@ from inferometer.known.names.words import (
     words_of,
     words_of_row,
 )
-from inferometer.known.sections import tables
 
 # Which words name which rows: an index over the catalog's names and aliases, read from the text of its files.
 #
@@ -57,7 +56,7 @@ class NamedRow:
 
 
 @frozen
-class Named:
+class PhraseMeaning:
     """What a phrase names: the rows of one chip, or one row, by unit. A weak phrase is a bare number."""
 
     vendor: str
@@ -66,13 +65,13 @@ class Named:
     weak: bool = False
 
 
-def phrases() -> Mapping[str, Named]:
+def phrases() -> Mapping[str, PhraseMeaning]:
     """Words run together (`rtx4090`, `snapdragon8gen3`) → what they name."""
     return _phrases(settings.catalog_folders())
 
 
 @cache
-def _phrases(folders: tuple[Path, ...]) -> Mapping[str, Named]:  # noqa: ARG001 - they decide on the rows
+def _phrases(folders: tuple[Path, ...]) -> Mapping[str, PhraseMeaning]:  # noqa: ARG001 - they decide on the rows
     rows = list(_rows())
     boards = {row.name for row in rows}
     rows = [
@@ -88,7 +87,7 @@ def _phrases(folders: tuple[Path, ...]) -> Mapping[str, Named]:  # noqa: ARG001 
     for row in rows:
         if row.name in chips:  # a board whose other units name it as their chip
             chips[row.name].setdefault(row.unit, row.name)
-    index: dict[str, Named] = {}
+    index: dict[str, PhraseMeaning] = {}
     for row in rows:
         for phrase, weak in _of_row(row):
             if phrase and (phrase not in index or (index[phrase].weak and not weak)):
@@ -101,15 +100,15 @@ def _phrases(folders: tuple[Path, ...]) -> Mapping[str, Named]:  # noqa: ARG001 
     return index
 
 
-def _named(row: NamedRow, chips: Mapping[str, Mapping[str, str]], *, weak: bool = False) -> Named:
+def _named(row: NamedRow, chips: Mapping[str, Mapping[str, str]], *, weak: bool = False) -> PhraseMeaning:
     of_chip = chips.get(row.chip or row.name)
     discrete = of_chip is None and row.unit == "gpu"
-    return Named(vendor=row.vendor, rows=of_chip or {row.unit: row.name}, discrete=discrete, weak=weak)
+    return PhraseMeaning(vendor=row.vendor, rows=of_chip or {row.unit: row.name}, discrete=discrete, weak=weak)
 
 
-def _targets(rows: Iterable[NamedRow], chips: Mapping[str, Mapping[str, str]]) -> Mapping[str, Named]:
+def _targets(rows: Iterable[NamedRow], chips: Mapping[str, Mapping[str, str]]) -> Mapping[str, PhraseMeaning]:
     """What the table may name: a row, a chip by its own name, or a chip by that of its rows without their unit."""
-    found: dict[str, Named] = {}
+    found: dict[str, PhraseMeaning] = {}
     for row in rows:
         whole = _named(row, chips)
         for name in (row.chip, _UNIT_ENDING.sub("", row.name)):
@@ -119,7 +118,7 @@ def _targets(rows: Iterable[NamedRow], chips: Mapping[str, Mapping[str, str]]) -
     return found
 
 
-def _target(target: str, targets: Mapping[str, Named]) -> Named:
+def _target(target: str, targets: Mapping[str, PhraseMeaning]) -> PhraseMeaning:
     if target not in targets:
         raise CatalogError(f"names.toml: {target} is neither a row nor a chip of the catalog.")
     return targets[target]
@@ -186,7 +185,7 @@ class PhraseFound:
 
     length: int
     start: int
-    named: Named
+    named: PhraseMeaning
 
 
 def candidates(name: str, words: tuple[str, ...]) -> list[PhraseFound]:

@@ -2,10 +2,52 @@
 
 import re
 import unicodedata
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any
 
 from inferometer.core.device import Unit
-from inferometer.known.names.table import name_table
+from inferometer.core.frozen import frozen
+from inferometer.known.load import parse_file
+
+# The names that no rule gives: phones, boards, part numbers; words that say nothing; families of cloud instances.
+
+_FILE = Path(__file__).parent.parent / "data" / "names.toml"
+
+
+@frozen
+class NameTable:
+    """`devices`: what something is also called → a chip or a row. `vendors`: a word → whose it is."""
+
+    devices: Mapping[str, str]
+    exact: Mapping[str, str]  # whole names
+    vendors: Mapping[str, str]
+    noise: frozenset[str]
+    spellings: Mapping[str, str]
+    unit_of_vendor: Mapping[str, str]
+    instances: Mapping[str, Mapping[str, Any]]
+
+
+@cache
+def name_table() -> NameTable:
+    content = parse_file(_FILE)
+    # A target with its names → name and target.
+    devices = {
+        name: target
+        for group in content["devices"].values()
+        for name, target in [(name, target) for target, names in group.items() for name in names]
+    }
+    return NameTable(
+        devices=devices,
+        exact=content["exact"],
+        vendors={word: vendor for vendor, words in content["vendors"].items() for word in words},
+        noise=frozenset(content["noise"]["words"]),
+        spellings=content["spellings"],
+        unit_of_vendor=content["unit_of_vendor"],
+        instances=content["instances"],
+    )
+
 
 _MARKS = re.compile(r"\((?:r|tm|c)\)|[®™©]")
 _DATE = re.compile(r"\[\d{4}-\d{2}-\d{2}\]")

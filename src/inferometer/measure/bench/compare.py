@@ -9,9 +9,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal
 
-from inferometer.core.framed import Framed
 from inferometer.core.frozen import frozen
-from inferometer.core.lazy import late
+from inferometer.core.lazy import Framed, late
 from inferometer.core.profile import Environment, Profile
 from inferometer.measure.bench.figures import (
     LATENCY,
@@ -39,7 +38,7 @@ Better = Literal["lower", "higher"]
 
 
 @frozen
-class Metric:
+class ComparedMetric:
     """One thing compared. `ratio` is B over A; `p_value` is corrected. None is what the data cannot say.
 
     `effect` is Cliff's delta, of pairs the share that rose less the share that fell. `detectable` is the smallest
@@ -73,13 +72,13 @@ class Comparison(Framed):
     a: str
     b: str
     metric: str
-    metrics: tuple[Metric, ...]
-    ops: tuple[Metric, ...]
+    metrics: tuple[ComparedMetric, ...]
+    ops: tuple[ComparedMetric, ...]
     notes: tuple[str, ...]
     criteria: Criteria
 
     @property
-    def main(self) -> Metric:
+    def main(self) -> ComparedMetric:
         return next(metric for metric in self.metrics if metric.name == self.metric)
 
     def __repr__(self) -> str:
@@ -121,7 +120,7 @@ def compare(
     is_served = bool(served_times(a).keys() & served_times(b).keys())
     times = _judged(*((served_times(a), served_times(b)) if is_served else (phase_times(a), phase_times(b))), terms)
     if not times:
-        times = [Metric(name=LATENCY, verdict="undecided", reason="the two have no phase in common")]
+        times = [ComparedMetric(name=LATENCY, verdict="undecided", reason="the two have no phase in common")]
     known = {metric.name for metric in times}
     return Comparison(
         a=names[0],
@@ -149,13 +148,13 @@ def comparison_document(comparison: Comparison) -> dict[str, Any]:
     }
 
 
-def _judged(a: Mapping[Key, Figure], b: Mapping[Key, Figure], terms: _Terms) -> list[Metric]:
+def _judged(a: Mapping[Key, Figure], b: Mapping[Key, Figure], terms: _Terms) -> list[ComparedMetric]:
     """Verdicts on the times that both have, their p-values corrected for their number."""
     weighed = [(key, a[key], b[key], _evidence(a[key], b[key], terms)) for key in a if key in b]
     adjusted = iter(holm([evidence.p_value for *_, evidence in weighed if evidence and evidence.p_value is not None]))
     metrics = []
     for (phase, name), first, second, evidence in weighed:
-        row = Metric(name=name, phase=phase, verdict="undecided", reason="a time of 0 s has no ratio")
+        row = ComparedMetric(name=name, phase=phase, verdict="undecided", reason="a time of 0 s has no ratio")
         if evidence is not None:
             row = _judged_row(row, evidence, next(adjusted) if evidence.p_value is not None else None, terms)
         metrics.append(replace(row, a=first.value, b=second.value))
@@ -176,7 +175,7 @@ def _evidence(a: Figure, b: Figure, terms: _Terms) -> Evidence | None:
     return Evidence(ratio=b.value / a.value, low=None, high=None, p_value=None, test=test)
 
 
-def _judged_row(row: Metric, evidence: Evidence, p_value: float | None, terms: _Terms) -> Metric:
+def _judged_row(row: ComparedMetric, evidence: Evidence, p_value: float | None, terms: _Terms) -> ComparedMetric:
     judged = _undisturbed(_judgement(evidence, p_value, terms), terms)
     shown = {name: getattr(evidence, name) for name in _FROM_EVIDENCE}
     return replace(row, verdict=judged.verdict, reason=judged.reason, sure=judged.sure, p_value=p_value, **shown)
@@ -211,7 +210,7 @@ def _disturbance(environment: Environment | None, name: str) -> str | None:
     return f"{name} was disturbed{'' if why.startswith(_WHEN) else ':'} {why}"
 
 
-def _compared_scalars(a: Profile, b: Profile, threshold: float) -> Iterator[Metric]:
+def _compared_scalars(a: Profile, b: Profile, threshold: float) -> Iterator[ComparedMetric]:
     """Memory, energy, throughput: one number per side. Near ones are the same; memory is judged, others are not.
 
     A peak of memory follows from what is allocated, and hardly from chance: what differs by more than allocators and
@@ -233,7 +232,7 @@ def _compared_scalars(a: Profile, b: Profile, threshold: float) -> Iterator[Metr
             )
         elif not near:
             reason += ", so noise cannot be ruled out"
-        yield Metric(
+        yield ComparedMetric(
             name=name,
             unit=UNITS[name],
             verdict=verdict,

@@ -18,7 +18,7 @@ from collections.abc import Callable
 from inferometer.core.errors import UnitError, UnknownNameError
 from inferometer.core.frozen import frozen
 from inferometer.core.units import format_quantity, parse_quantity
-from inferometer.measure.bench.compare import UNITS, Comparison, Metric
+from inferometer.measure.bench.compare import UNITS, ComparedMetric, Comparison
 from inferometer.measure.bench.figures import LATENCY
 
 _RATES = ("tokens_per_s",)
@@ -97,11 +97,11 @@ def _word(word: str, comparison: Comparison) -> str | None:
     return "; ".join(reasons) or None
 
 
-def _times(comparison: Comparison) -> tuple[Metric, ...]:
+def _times(comparison: Comparison) -> tuple[ComparedMetric, ...]:
     return tuple(metric for metric in comparison.metrics if metric.unit == "s")
 
 
-def _meant(gate: Gate, comparison: Comparison) -> tuple[Metric, ...]:
+def _meant(gate: Gate, comparison: Comparison) -> tuple[ComparedMetric, ...]:
     if gate.metric == "ops":
         return comparison.ops
     if gate.metric.startswith("op:"):
@@ -122,7 +122,7 @@ def _meant(gate: Gate, comparison: Comparison) -> tuple[Metric, ...]:
     return (known[name],)
 
 
-def _exceeds(gate: Gate, metric: Metric) -> str | None:
+def _exceeds(gate: Gate, metric: ComparedMetric) -> str | None:
     compared = _COMPARISONS[gate.sign or ">"]
     if gate.quantity is not None:
         if metric.b is None or not compared(metric.b, parse_quantity(gate.quantity, metric.unit)):

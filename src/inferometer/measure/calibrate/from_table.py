@@ -93,6 +93,8 @@ def calibration_from(  # noqa: PLR0913 - what is fitted, from what, and what can
         )
     fit = own_levels(cases, [effect_on(case) for case in cases])
     residuals = _left_out(fit, cases)
+    # From the share that intervals are judged by: a few models that are far off do not widen all others, as a mean of
+    # squares would.
     spread = max(_LEAST_SPREAD, float(np.quantile(np.abs(residuals), 0.8)) / EIGHT_IN_TEN)
     sums = fit.stack.base[0] + fit.theta()[0]
     created = (now or (lambda: datetime.now(UTC)))().isoformat(timespec="seconds")

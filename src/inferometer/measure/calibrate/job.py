@@ -271,6 +271,8 @@ def _kernels(job: CalibrationJob, effects: RuntimeEffects) -> PreparedEngine:
         raise EngineError(f"The GPU is shared: {reason}.", remedy="Calibrate when nothing else runs on it.")
     versions, environment = torch_environment(torch)
     return PreparedEngine(
+        # A kernel has a sixtieth of the budget, so that a slow one leaves room for others. Below half a second many
+        # large ones would run only once, and none is worth more than three.
         provider=torch_provider(torch, job.device, effects, job.dtype, limit_s=max(0.5, min(3.0, job.budget_s / 60))),
         versions=versions,
         environment=environment,

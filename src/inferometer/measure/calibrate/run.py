@@ -323,6 +323,7 @@ class _Run:
         urgent = [candidate for candidate in fitting if candidate.first]
         if urgent:
             return urgent[0]
+        # Fitting takes longer the more points there are, and changes less: a tenth more of them makes it worth while.
         if self.fitted_at < 0 or len(self.points) - self.fitted_at >= max(1, min(_REFIT, len(self.points) // 10)):
             fits = fit_points([point for point in self.points if point.floor_s > 0])
             self.fitted = {fit.table.op_class: fit for fit in fits}
@@ -338,10 +339,13 @@ class _Run:
         return [candidate for candidate in ops if self.taken[candidate.probe] == least]
 
     def _most(self, candidate: ProbeCandidate) -> float:
+        # A whole step is worth several ops, since it alone shows what lies between them; two seconds let a short budget
+        # measure at all.
         return max(2.0, (3 if _is_step(candidate) else 1) * _CASE_SHARE * self.budget_s)
 
     def _cost(self, candidate: ProbeCandidate) -> float:
         """What measuring it will take, judging by the slowest of its class so far: no slow format surprises twice."""
+        # three runs at least
         return max(candidate.seconds, 3 * self.pace.get(candidate.op_class, 0.0) * candidate.floor_s)
 
     def _best_of(self, name: str, fitting: list[ProbeCandidate]) -> tuple[tuple[float, str], ProbeCandidate]:
@@ -350,7 +354,7 @@ class _Run:
         Classes that had many turns wait, so that one that never becomes certain does not crowd out the others.
         """
         ours = [candidate for candidate in fitting if candidate.op_class == name]
-        share = SHARES.get(name, SHARES.get(name.partition(".")[0], 0.3))
+        share = SHARES.get(name, SHARES.get(name.partition(".")[0], 0.3))  # a class without a row is worth a turn too
         if not self.taken[name]:
             least = min(ours, key=lambda candidate: (candidate.floor_s, candidate.key))
             return (100 * share, least.key), least  # before any class that has had its turn
@@ -361,6 +365,8 @@ class _Run:
             share
             * candidate.weight
             * float(wide)
+            # A twentieth of a second that every turn costs besides: without it, ops of microseconds would be worth
+            # without end.
             / (turns * (1 + self.taken[candidate.probe]) * (0.05 + self._cost(candidate))) ** 0.5
             for candidate, wide in zip(ours, doubt, strict=True)
         ]

@@ -111,7 +111,7 @@ class WantedModels:
                 share = work.count * seconds[work.name] / whole_s
                 self._needs[class_for(work.classes)].append((work.axes, share, model))
             predicted_s += whole_s * (_GENERATE if step.phase == "decode" else 1)
-        weights_bytes = 4.0 * read(model).parameters
+        weights_bytes = 4.0 * read(model).parameters  # as f32, the most that writing them can take
         return ProbeCandidate(
             key=f"{_KEY}{model}",
             op_class="step.asked",

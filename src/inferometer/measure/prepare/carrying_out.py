@@ -28,7 +28,7 @@ from inferometer.core.frozen import frozen
 from inferometer.core.units import format_quantity
 from inferometer.engines.order import ToolAnswer, ToolOrder
 from inferometer.formats.synth.files import require_room
-from inferometer.formats.trust import made_here
+from inferometer.formats.trust import door
 from inferometer.measure.prepare.child import ENGINES
 from inferometer.measure.prepare.steps import COMPANIONS, COMPILED, SUFFIXES, PrepareStep, require_tool
 from inferometer.measure.run.room import available_bytes
@@ -129,7 +129,7 @@ def _remember(step: PrepareStep, path: Path) -> None:
     """Native code of our own making is opened later without asking; code from elsewhere is not."""
     if step.gives in COMPILED:
         with suppress(OSError):  # a data folder that nobody may write to: then it must be trusted by name
-            made_here.remember(path)
+            door.remember(path)
 
 
 def _name(step: PrepareStep) -> str:

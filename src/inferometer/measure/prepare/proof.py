@@ -27,7 +27,7 @@ from inferometer.predict.ask import ask
 from inferometer.predict.gains import Gain, gain_of
 
 if TYPE_CHECKING:
-    from inferometer.measure.bench.compare import Metric
+    from inferometer.measure.bench.compare import ComparedMetric
     from inferometer.measure.prepare.steps import PrepareStep
 
 
@@ -218,7 +218,7 @@ def measured_gain(
     return _gain(main, new.profile)
 
 
-def _gain(main: Metric, profile: Profile) -> MeasuredGain:
+def _gain(main: ComparedMetric, profile: Profile) -> MeasuredGain:
     ratio = main.ratio or 1.0
     return MeasuredGain(
         gain=1 / ratio,

@@ -6,8 +6,8 @@ from dataclasses import replace
 from math import fsum
 from typing import TYPE_CHECKING
 
-from inferometer.core.estimate import Bound
 from inferometer.core.frozen import frozen
+from inferometer.core.profile import Bound
 from inferometer.core.request import RUN
 
 if TYPE_CHECKING:

@@ -63,6 +63,7 @@ def host_setup(runtime: str, threads: int | None = None) -> HostSetup:
     return HostSetup(versions=_installed_versions(runtime), threads=threads_of(threads))
 
 
+# Looking a package up is slow, and nothing is installed while a process runs; there are fewer engines than this.
 @lru_cache(maxsize=32)
 def _installed_versions(runtime: str) -> Mapping[str, str]:
     from importlib.metadata import PackageNotFoundError, version  # noqa: PLC0415 - slow, and only for this machine
@@ -107,13 +108,18 @@ def choose_calibration(  # noqa: PLR0913 - what a calibration is chosen by, and 
     """
     refused: list[str] = []
     groups = [_calibrations_of(device, runtime, group, refused) for group in ([*folders], [shipped] if shipped else [])]
+    # The user's own first, whatever their date: they were made on the very machine.
     for group in groups:
         if fitting := [(path, calibration) for path, calibration in group if dtype in {None, calibration.dtype}]:
             return _newest(fitting, setup, refused)
     others = [entry for group in groups for entry in group]
     if dtype is None or by_weights(runtime) is None or not others:
         return CalibrationChoice(calibration=None, refused=tuple(refused))
-    nearest = min({calibration.dtype for _, calibration in others}, key=lambda name: (_bits_apart(name, dtype), name))
+    # By bits, since unpacking is what differs; of two as near the name decides, so that every process chooses the same.
+    nearest = min(
+        {calibration.dtype for _, calibration in others},
+        key=lambda name: (abs(float(dtype_named(name).bits - dtype_named(dtype).bits)), name),
+    )
     choice = _newest([entry for entry in others if entry[1].dtype == nearest], setup, refused)
     return _standing_in(choice, dtype)
 
@@ -130,6 +136,7 @@ def _calibrations_of(device: str, runtime: str, folders: Iterable[Path], refused
         except InferometerError as error:
             refused.append(str(error))
             continue
+        # The name of a file is only a hint: it may have been renamed, or copied from another machine.
         if (calibration.device, calibration.runtime) == (device, runtime) and made_here(calibration):
             entries.append((path, calibration))
     return entries
@@ -149,19 +156,18 @@ def _newest(entries: list[_Entry], setup: HostSetup | None, refused: list[str]) 
     """The newest; of several that were made with other numbers of threads, the newest with those of the set-up."""
     threads = None if setup is None else setup.threads
     path, calibration = max(
-        entries, key=lambda entry: (threads in {None, entry[1].threads}, entry[1].created, entry[0].name)
+        # The same threads before a newer date: scaled to other threads an interval is three times as wide.
+        entries,
+        key=lambda entry: (threads in {None, entry[1].threads}, entry[1].created, entry[0].name),
     )
     notes = () if setup is None else differences(calibration, setup)
     if notes:
+        # The worst of them and not their product: what was seen of each was seen with the others as they were.
         factor = max(WIDER_THREADS if "thread" in note else WIDER_VERSION for note in notes)
         calibration = widened(calibration, factor, notes)
     if threads is not None and is_local(calibration.device):
         calibration = for_threads(calibration, threads)
     return CalibrationChoice(calibration=calibration, path=path, notes=notes, refused=tuple(refused))
-
-
-def _bits_apart(name: str, wanted: str) -> float:
-    return abs(float(dtype_named(name).bits - dtype_named(wanted).bits))
 
 
 def _standing_in(choice: CalibrationChoice, wanted: str) -> CalibrationChoice:
@@ -191,6 +197,7 @@ def _changed_ns(folder: Path) -> int:
         return 0
 
 
+# A sweep asks for each of its devices, engines and formats again and again; files that change have other stamps.
 @lru_cache(maxsize=256)
 def _cached_choice(
     wanted: tuple[str, str, str],
@@ -223,6 +230,7 @@ def calibration_for_question(  # noqa: PLR0913 - what a calibration is chosen by
         own = calibration_for(device.name, runtime, wanted)
         return own if own.calibration is not None else _from_engine_tables(device, engine.serving, version)
     if not is_local(device.name):
+        # Of a machine elsewhere nobody knows the versions, so only the threads that are asked for are compared.
         setup = None if threads is None or device.unit != "cpu" else HostSetup(threads=threads)
         return calibration_for(device.name, runtime, wanted, setup)
     setup = host_setup(runtime, threads)
@@ -277,6 +285,7 @@ def main_weight_format(graph: Graph, precision: Precision) -> str:
     bits: dict[str, float] = {}
     for tensor, times in graph.weights():
         elements = product(tensor.shape)
+        # Norms and biases stay in floats in every quantised file, and there may be more of them than of matrices.
         if tensor.dtype is not None and len(tensor.shape) > 1 and isinstance(elements, int):
             stored = dtype_named(tensor.dtype)
             bits[stored.name] = bits.get(stored.name, 0.0) + times * elements * float(stored.bits)
@@ -325,6 +334,7 @@ def for_threads(calibration: Calibration, threads: int) -> Calibration:
     """
     if calibration.threads in {None, threads}:
         return calibration
+    # In proportion: what threads lose to each other is in the wider interval and not in the peak.
     share = threads / float(calibration.threads or threads)
     peaks = {name: replace(peak, value=share * peak.value) for name, peak in calibration.peaks.items()}
     return replace(calibration, peaks=peaks, threads=threads)
@@ -354,6 +364,7 @@ def rates_reached(device: Device, calibration: Calibration) -> dict[str, Sourced
         for stream, share in shares.items()
         if (peak := device.peaks.get(stream) or bandwidths.get(stream)) is not None
     }
+    # what was measured as a peak goes before the best of an op
     return {**rates, **calibration.peaks, **calibration.bandwidths}
 
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from datetime import UTC, datetime
 from math import exp, log, sqrt
 from typing import TYPE_CHECKING, Any
@@ -59,7 +59,7 @@ _EIGHT_IN_TEN = 1.2816  # standard deviations on each side that hold 80 % of nor
 _PATHS = {"forward": ("masked", "padded", "prefill"), "prefill": ("masked", "padded")}  # names of attention
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class LearnedStep:
     """A phase of a profile. Of `predicted_s` the part `overhead_s` is no op's work; `spread` is how sure it was.
 
@@ -131,6 +131,7 @@ def keep_learned(path: Path, steps: Sequence[LearnedStep]) -> None:
     """Add lines in one write, so that those of two processes never mix. A disk without room loses them, and no more."""
     path.parent.mkdir(parents=True, exist_ok=True)
     lines = b"".join(msgspec.json.encode(step) + b"\n" for step in steps)
+    # O_APPEND puts each write at the end, wherever another process has written meanwhile.
     place = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
     try:
         before = os.fstat(place).st_size
@@ -202,6 +203,7 @@ def basis_of(calibration: Calibration | None) -> str:
     return PRIOR if calibration is None else calibration.content_hash or PRIOR
 
 
+# A graph's features do not depend on the workload: a sweep over one model asks once.
 _kept_features = Kept(256)
 
 
@@ -265,6 +267,8 @@ def with_learned(question: Question, calibration: Calibration | None) -> tuple[C
     return _corrected.get_or_make(asked, (question.graph, calibration, device), make)
 
 
+# The stamp of the file is part of the key, so what is learned meanwhile counts; a sweep asks for each of its formats
+# and threads with one graph.
 _corrected = Kept(256)
 
 
@@ -374,6 +378,7 @@ def _left_out(steps: Sequence[LearnedStep]) -> float | None:
         others = [other for other in steps if other.phase == step.phase and other.model != step.model]
         if others:
             errors.append(abs(_error(step) - correction_of(others, step.model, step.features).shift))
+    # Of two errors the median is their mean, which one bad line decides.
     return float(np.median(errors)) if len(errors) >= 3 else None
 
 

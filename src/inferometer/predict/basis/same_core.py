@@ -55,6 +55,7 @@ def shipped_for(device: Device, runtime: str, dtype: str, setup: HostSetup, mach
     return choice
 
 
+# Every shipped calibration of the engine is opened for this, and a sweep asks for each format and thread count.
 @lru_cache(maxsize=64)
 def _cached_choice(
     wanted: tuple[str, str],
@@ -121,6 +122,13 @@ def _of_architecture(runtime: str, architecture: str | None) -> tuple[Calibratio
     )
 
 
+def _with_peaks_of(row: Device, calibration: Calibration) -> Calibration:
+    """With the peaks and bandwidths that its shares are of, which the row states and this machine does not."""
+    filled = with_calibration(row, calibration)
+    stated = {memory.level: rate for memory in filled.memories if (rate := memory.bandwidth_bytes_per_s) is not None}
+    return replace(calibration, peaks=filled.peaks, bandwidths={**calibration.bandwidths, **stated})
+
+
 def _same_cores(calibration: Calibration, machine: MachineFacts) -> bool:
     """Whether it was made on the core that this machine names, and on as many.
 
@@ -133,13 +141,6 @@ def _same_cores(calibration: Calibration, machine: MachineFacts) -> bool:
     cpus = machine.usable_cpus or machine.logical_cores
     same_core = (made.get("cpu"), made.get("architecture")) == (machine.cpu, machine.architecture)
     return same_core and cpus is not None and made.get("usable_cpus") == f"{cpus:g}"
-
-
-def _with_peaks_of(row: Device, calibration: Calibration) -> Calibration:
-    """With the peaks and bandwidths that its shares are of, which the row states and this machine does not."""
-    filled = with_calibration(row, calibration)
-    stated = {memory.level: rate for memory in filled.memories if (rate := memory.bandwidth_bytes_per_s) is not None}
-    return replace(calibration, peaks=filled.peaks, bandwidths={**calibration.bandwidths, **stated})
 
 
 def _what_differs(

@@ -103,6 +103,7 @@ def capacity_of(device: Device, weights_bytes: float = 0.0) -> float | None:
     room = device.memory.room if device.memory and not device.streams_weights else None
     if room is None:
         return None
+    # No more of the flash than the weights fill: what is left of it holds no activation.
     return float(room) + (0.0 if device.flash_bytes is None else min(weights_bytes, device.flash_bytes.value))
 
 
@@ -115,6 +116,8 @@ def reserve_of(effects: RuntimeEffects, device: Device) -> float:
     capacity = capacity_of(device)
     if engine is not None and engine.serving is not None and capacity is not None:
         rules = engine.serving
+        # The share is of all memory, whatever else lies there (vLLM's --gpu-memory-utilization): the rest is left
+        # alone.
         return (1 - float(rules.memory_share)) * capacity + float(rules.context_bytes) + float(rules.graph_bytes)
     reserve = effects.on(device.unit).reserve_bytes
     return 0.0 if reserve is None else float(reserve)
@@ -155,6 +158,7 @@ def _longest(ready: ReadyGraph, workload: Workload, holds: Callable[[Workload], 
     """Tokens of a sequence, read in chunks of what the workload asks for, that fit into memory."""
     if not ready.generative or not ready.residency.kv_bytes_per_token:
         return None
+    # Beyond the model's own limit nothing was trained, however much would fit.
     limit = ready.graph.context_limit or LONGEST
     return largest_that(limit, lambda tokens: holds(replace(workload, prompt=None, generate=None, context=tokens - 1)))
 
@@ -169,10 +173,11 @@ def largest_that(limit: int, holds: Callable[[int], bool]) -> int:
     """The largest number up to the limit for which it holds, 0 where it holds for none: more never needs less."""
     if not holds(1):
         return 0
+    # Doubling first: the answer is mostly far below the limit, and each look takes as long as a footprint.
     low, high = 1, 2
     while high <= limit and holds(high):
         low, high = high, 2 * high
-    high = min(high, limit + 1)
+    high = min(high, limit + 1)  # the first that is known not to hold, or not asked for
     while high - low > 1:
         middle = (low + high) // 2
         low, high = (middle, high) if holds(middle) else (low, middle)
@@ -182,6 +187,7 @@ def largest_that(limit: int, holds: Callable[[int], bool]) -> int:
 def _devices(use: MemoryUse, workload: Workload, reserve: float, capacity: float) -> int | None:
     """All that a replica holds, shared evenly: no plan needs less. None where the runtime itself leaves no room."""
     parallel = workload.parallel
+    # What one device holds is its share; activations and workspace are not shared and stay on each.
     held = (use.weights_bytes + use.kv_bytes + use.state_bytes) * parallel.tp * parallel.pp
     room = capacity - reserve
     if room <= 0:

@@ -58,6 +58,7 @@ def footprint(graph: Graph, binding: Binding, shares: Mapping[str, float] | None
     state = resident(graph, size_of, "state")
     parts = shares or {}
     activations, peak_at = _most(live_bytes(graph, lambda tensor: parts.get(tensor.name, 1) * size_of(tensor)))
+    # One op runs at a time, so what they need inside is the most of any and no sum.
     workspace: Any = 0
     for _, op in ops:
         workspace = larger(workspace, _workspace(op, bound, size_of))
@@ -67,6 +68,7 @@ def footprint(graph: Graph, binding: Binding, shares: Mapping[str, float] | None
         state_bytes=state,
         activations_bytes=activations,
         workspace_bytes=workspace,
+        # The two peaks need not be at the same op; together they are never too little, as a fit must be.
         peak_bytes=weights + kv + state + activations + workspace,
         peak_at=peak_at,
         kv_bytes_per_token=cache_growth(ops, bound),
@@ -149,6 +151,7 @@ def _most(timeline: list[tuple[str, Any]]) -> tuple[Any, Any]:
     most: Any = 0
     place: Any = -1
     for step, (_, size) in enumerate(timeline):
+        # Only above: of several that are equal the first is named, as a reader goes through the graph.
         above = size > most
         place = np.where(above, step, place) if isinstance(above, np.ndarray) else step if above else place
         most = larger(most, size)

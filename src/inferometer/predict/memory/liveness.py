@@ -95,6 +95,7 @@ def _repetitions(block: Block, crossing: frozenset[str]) -> Iterable[int]:
     All of them where a tensor with a repetition's index in its name passes to or from another block (the skips of a
     U-Net), because those pile up.
     """
+    # With three or fewer repetitions the first, the second and the last are all there are.
     if block.count > 3 and crossing.isdisjoint(_indexed(block, _read(block) | _made(block))):
         return (0, 1, block.count - 1)
     return range(block.count)
@@ -128,6 +129,7 @@ def _run(op: Op, block: Block, repetition: int, step: int, record: _Record) -> N
     for tensor in op.inputs:
         if tensor.role in _PASSING:
             record.read(block.full_name(tensor.name, repetition), tensor, step)
+    # The body of a loop may read what was made long before: that lives as long as the loop runs.
     for inner in op.nested():
         for tensor in inner.inputs:
             record.reach(block.full_name(tensor.name, repetition), step)
@@ -141,6 +143,7 @@ def _run(op: Op, block: Block, repetition: int, step: int, record: _Record) -> N
 
 
 def _totals(lives: list[_Life], steps: int) -> list[Any]:
+    # One more than there are steps: what lives to the last one dies after it.
     changes: list[Any] = [0] * (steps + 1)
     for life in lives:
         changes[life.born] = changes[life.born] + life.size

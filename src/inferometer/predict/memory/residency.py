@@ -22,6 +22,7 @@ from inferometer.predict.memory.liveness import live_bytes
 from inferometer.predict.parallel import Scale, is_layer, stage_share
 from inferometer.predict.work.count import unknown_sizes
 from inferometer.predict.work.polynomial import (
+    SYMBOLIC,
     Monomial,
     NotPolynomialError,
     Polynomial,
@@ -31,7 +32,6 @@ from inferometer.predict.work.polynomial import (
 )
 from inferometer.predict.work.prepare import Terms
 from inferometer.predict.work.rules.attention import cache_bytes
-from inferometer.predict.work.symbolic import SYMBOLIC
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -104,6 +104,7 @@ class Passing:
         return MemoryUse(
             kv_bytes=alive[-1].reshape(shape) + (_cache_bytes(self.windowed, binding) if self.windowed else 0.0),
             state_bytes=alive[-2].reshape(shape),
+            # the last two rows are states and caches
             activations_bytes=alive[:-2].max(axis=0, initial=0.0).reshape(shape),
             workspace_bytes=self._workspace(binding),
         )
@@ -111,6 +112,7 @@ class Passing:
     def _workspace(self, binding: Binding) -> Any:
         most: Any = 0.0
         for op, scale in self.inner:
+            # Inside an op its results are shared as its work is, and rows of other replicas meet there too.
             most = larger(most, inner_bytes(op, binding) * scale.flops * scale.batch)
         return most
 
@@ -121,6 +123,7 @@ class Passing:
         known = [cache for cache in self.caches if not cache.op.symbols & unknown]
         whole = sum(block.count * cache_bytes(op, binding) for block, op in _cached_ops(self.graph, unknown))
         return MemoryUse(
+            # The graph's caches are those of all devices; what this one holds of them takes their place.
             kv_bytes=found.kv_bytes - whole + _cache_bytes(known, binding),
             state_bytes=found.state_bytes,
             activations_bytes=found.activations_bytes,
@@ -176,6 +179,7 @@ def passing_of(graph: Graph, placed: list[list[Placed]], terms: Terms) -> Passin
     """It depends on the graph, the plan, and the formats of activations and cache, and on nothing else."""
     caches = [*_caches(graph, placed, terms)]
     growing = [cache for cache in caches if not _is_windowed(cache.op)]
+    # Most graphs run every op at each step, and one timeline is both.
     first = later = _timeline(graph, placed, growing, terms)
     if first is not None and any(op.get("once") for _, op in graph.ops()):
         later = _timeline(_without_once(graph), placed, growing, terms)
@@ -242,6 +246,7 @@ def weights_of(graph: Graph, placed: list[list[Placed]], terms: Terms) -> tuple[
             for op in entry.op.nested():
                 for tensor in (*op.weights, *op.inputs):
                     if tensor.role in {"weight", "constant"}:
+                        # Without an index in its name a tensor is one for all repetitions: tied weights are held once.
                         times = _stage_count(block, stage) if "{}" in tensor.name else 1.0
                         size = times * entry.scale.weights * _stored(tensor, binding)
                         target.setdefault(block.full_name(tensor.name), size)

@@ -22,11 +22,11 @@ def sent_bytes(function: str, devices: int, nbytes: Any) -> Any:
     the whole group has to deliver: each device holds 1/n of it and keeps 1/n of that.
     """
     share = {
-        "all_reduce": 2 * (devices - 1) / devices,
+        "all_reduce": 2 * (devices - 1) / devices,  # a reduce_scatter, then an all_gather of the sums
         "reduce_scatter": (devices - 1) / devices,
         "all_gather": (devices - 1) / devices,
-        "all_to_all": (devices - 1) / devices / devices,
-        "send": 1.0,
+        "all_to_all": (devices - 1) / devices / devices,  # of its 1/n all but the 1/n that stays
+        "send": 1.0,  # from one stage of a pipeline to the next
     }
     if function not in share:
         raise DomainError(f"There is no collective {function!r}.", remedy=f"Known: {', '.join(share)}.")
@@ -45,10 +45,12 @@ def message_seconds(  # noqa: PLR0913 - what a message is, and what hides it
     from inferometer.known.formulas.network import transfer_time  # noqa: PLC0415 - only plans of several devices need them
 
     bandwidth = _bandwidth(link) * share
+    # Where no latency is stated a message takes its bytes alone: too little for small ones, and right for large ones.
     latency = 0.0 if link.latency_s is None else link.latency_s.value
     if function == "all_reduce":
         time = ring_allreduce(n=devices, bytes=nbytes, bandwidth=bandwidth, latency=latency)
     else:
+        # Round a ring each step waits for the one before, and has a latency of its own; an all_to_all goes straight.
         steps = 1 if function in {"send", "all_to_all"} else devices - 1
         sent = sent_bytes(function, devices, nbytes)
         time = steps * transfer_time(bytes=sent / steps, bandwidth=bandwidth, latency=latency) if steps else 0.0
@@ -57,6 +59,8 @@ def message_seconds(  # noqa: PLR0913 - what a message is, and what hides it
 
 def chosen_link(device: Device, link: Link | None = None) -> Link | None:
     """The link given, the devices' own, their network, or the host's bus."""
+    # The quickest that a device may have comes first: NVLink and its kin before a network, and the bus as a last
+    # resort.
     return link or device.peer_link or device.network_link or device.host_link
 
 

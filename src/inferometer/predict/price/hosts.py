@@ -32,12 +32,14 @@ def host_speed_of(options: Options, calibration: Calibration | None) -> float:
             f"{format_quantity(options.host_call_s, 's', digits=3)} a call cannot be compared with it.",
             remedy="Give a ratio, such as --host-speed 0.8 for a slower host, or calibrate on that host.",
         )
+    # Seconds over seconds: a host that takes longer for a call than the calibrated one is slower than 1.
     return calibration.host_call_s / options.host_call_s
 
 
 def waits_for_host(step: StepPrice) -> bool:
     """Whether the device waits for its host for a share of the step that is worth saying."""
     time_s = step.total("time_s").sum()
+    # An op of a block that runs thirty times waits thirty times.
     waiting = (step.counts[:, None] * step.host_s).sum() if step.rows else 0.0
     return bool(waiting > WORTH_SAYING * time_s)
 

@@ -114,6 +114,7 @@ def experts_ideals(rates: PeakRates, s: Mapping[str, Any], *, arithmetic: str, w
 
 def _touched(experts: Any, top_k: Any, rows: Any) -> Any:
     if np.ndim(experts) or np.ndim(top_k):
+        # A model whose every expert is chosen misses none, and the logarithm of 0 is no number; so a billionth is left.
         missed = np.log1p(-np.minimum(top_k / np.asarray(experts, float), 1 - 1e-9))
         return -np.expm1(rows * missed)
     return share_touched(experts, top_k, rows)

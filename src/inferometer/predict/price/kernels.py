@@ -344,6 +344,8 @@ def _nearest(
         points = np.maximum(np.asarray(table.sizes[name], float)[index], _LEAST)
         distance = distance + weight.get(name, 1.0) * np.abs(np.log(points / max(size, _LEAST)))
     least = float(distance.min())
+    # Sums of logarithms differ in their last digits: points as near as the nearest are one choice, and below a
+    # millionth the sizes are the wanted ones.
     return index[distance <= least + 1e-9], least < 1e-6
 
 

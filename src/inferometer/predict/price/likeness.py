@@ -43,11 +43,13 @@ def features_of(prepared: PreparedWork, activations: str) -> Features:
     )
     width = float(dtype(activations).bits) / 8
     ops = repeats * (names != "")
+    # A thousand parameters more: networks of a few, or of none, would lie far apart by their logarithms alone.
     sizes_of = (flops.sum(), prepared.graph.parameters + 1e3, moved.sum() / width, ops.sum())
     features = [_SIZES * float(np.log(size + 1.0)) for size in sizes_of]
     for values in (flops, weights + moved, ops):
         total = max(float(values.sum()), 1.0)
         features += [float(np.sqrt(values[names == name].sum() / total)) for name in FORWARD]
+    # Hundredths as whole numbers: the same on every machine, so that they can be keys and lie in shipped files.
     return tuple(round(100 * feature) for feature in features)
 
 
@@ -78,6 +80,8 @@ def expected_effect(
     total = 0.0
     for place, models in pulls.items():
         other = place.rpartition(":")[0]
+        # Pulls were fitted with the same shares in common, so what another engine's rows say is weighed as it was
+        # there.
         common = float(in_common(other == engine, place == f"{engine}:{formats}"))
         own = models.get(model)
         total += 0.0 if own is None else common * OWN * own[0]

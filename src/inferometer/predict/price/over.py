@@ -18,8 +18,8 @@ from inferometer.predict.price.kernels import kernel_sizes
 from inferometer.predict.price.lean import LeanPart, lean_of
 from inferometer.predict.price.price import exposed_host
 from inferometer.predict.price.step import Sums, price_rows, sums_of
+from inferometer.predict.work.polynomial import SYMBOLIC
 from inferometer.predict.work.prepare import PARTS
-from inferometer.predict.work.symbolic import SYMBOLIC
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

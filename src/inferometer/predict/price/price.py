@@ -16,7 +16,7 @@ from inferometer.core.frozen import frozen
 
 if TYPE_CHECKING:
     from inferometer.core.device import Device, Sourced
-    from inferometer.core.estimate import Bound
+    from inferometer.core.profile import Bound
 
 BOUNDS: tuple[Bound, ...] = ("compute", "memory", "link", "overhead")
 NINE_IN_TEN = 1.645  # standard deviations on each side that hold nine in ten readings of a normal distribution
@@ -39,6 +39,8 @@ class Levels:
 
     def floor(self, weights: Any, activations: Any, kv: Any, resident: Any) -> Any:
         """Seconds that memory needs at its peak."""
+        # A floor must hold for the best engine: a model that fits the cache as a whole may have been read before the
+        # step.
         away = np.where(resident <= self.cache_bytes, 0.0, 1.0)
         main = (away * (weights + kv) + _beyond(activations, self.cache_bytes)) / self.bandwidth
         if self.cache_bandwidth is None:
@@ -76,6 +78,7 @@ def levels_of(device: Device) -> Levels:
         )
     require_rate(memory.bandwidth_bytes_per_s, f"The memory bandwidth of {device.name}")
     caches = [level for level in device.memories[1:] if level.capacity_bytes is not None]
+    # One cache is priced: a nearer one is smaller and faster, and would seldom be the stream that a row waits for.
     largest = max(caches, key=lambda level: float(level.capacity_bytes or 0), default=None)
     if largest is None or largest.capacity_bytes is None:
         return Levels(main=memory.level, bandwidth=float(memory.bandwidth_bytes_per_s))
@@ -84,7 +87,10 @@ def levels_of(device: Device) -> Levels:
         main=memory.level,
         bandwidth=float(memory.bandwidth_bytes_per_s),
         cache_bytes=float(largest.capacity_bytes),
+        # Never below main memory's, whatever a row says: every byte passes here, and the floor would rise above the
+        # memory's.
         cache_bandwidth=None if rate is None else max(float(rate), float(memory.bandwidth_bytes_per_s)),
+        # Without its bandwidth nothing says what bytes in the cache cost, so they are taken from main memory.
         spill_bytes=0.0 if rate is None else float(largest.capacity_bytes),
     )
 
@@ -145,6 +151,7 @@ def bound_names(priced: Priced) -> list[Bound]:
     rows, columns = priced.time_s.shape
     streams = (priced.compute_s, priced.memory_s, priced.link_s, priced.overhead_s)
     seconds = [[0.0] * rows if stream is None else _summed(stream, columns) for stream in streams]
+    # The four of BOUNDS; of two that are equal the first is named, so arithmetic before memory.
     return [BOUNDS[max(range(4), key=each.__getitem__)] for each in zip(*seconds, strict=True)]
 
 

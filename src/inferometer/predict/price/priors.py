@@ -65,6 +65,7 @@ class StoragePrior:
 def prior_for(unit: str, classes: tuple[str, ...]) -> Prior | None:
     """The first of the class names that the unit has a prior for."""
     rows = known_priors()
+    # The names come from the most special to the plain class, so a row for a form is taken before that of its class.
     return next((rows[unit, name] for name in classes if (unit, name) in rows), None)
 
 
@@ -108,6 +109,7 @@ def _prior(row: CatalogRow) -> Prior:
     unit, op_class = row.required_text("unit"), row.required_text("class")
     if unit not in UNITS:
         raise row.place.at("unit").error(f"is {unit!r}.", remedy=f"Known units: {', '.join(UNITS)}.")
+    # Behind the point stands a form of the class (`attention.decode`), of which there may be more than are listed.
     if op_class.partition(".")[0] not in CLASSES:
         raise row.place.at("class").error(f"is {op_class!r}.", remedy=f"Known: {', '.join(sorted(CLASSES))}.")
     return Prior(
@@ -125,6 +127,7 @@ def _prior(row: CatalogRow) -> Prior:
 
 
 def _share(row: CatalogRow, key: str) -> Sourced | None:
+    # Of a peak: above 1 an op would be quicker than its floor, and at 0 it would never end.
     share = row.number(key, "1", below=1.0)
     if share is not None and share.value <= 0:
         raise row.place.at(key).error("must be greater than 0.")
@@ -135,6 +138,7 @@ def _required(row: CatalogRow, key: str, *, most: float | None = 1.0) -> Sourced
     number = row.number(key, "1", below=most)
     if number is None:
         raise row.place.error(f"{key} is missing.")
+    # A spread divides the low end and multiplies the high one: below 1 they would change places.
     if most is None and number.value < 1:
         raise row.place.at(key).error("must be 1 or more.")
     return number

@@ -31,6 +31,7 @@ def sums_together(plans: Sequence[PricePlan], sizes: Mapping[str, Any], phase: s
     """
     if len(plans) == 1:  # a lone column may be added up in another order than one of many
         return sums_together((*plans, *plans), sizes, phase, once=once)[:1]
+    # Plans of the same formats share their layout: its work is computed once and stands in the columns of each.
     layouts = {id(plan.prepared): plan.prepared for plan in plans}
     places = {key: index for index, key in enumerate(layouts)}
     works = [prepared.quantities(sizes) for prepared in layouts.values()]
@@ -41,6 +42,8 @@ def sums_together(plans: Sequence[PricePlan], sizes: Mapping[str, Any], phase: s
     counts = first.counts(once=once)
     resident = None
     if any(plan.needs_floor(works[place]) for plan, place in zip(plans, which, strict=True)):
+        # The cache of every layer is resident in each step, whichever rows of it are counted here: those that run in a
+        # step have one.
         weights = np.repeat([plan.weights_bytes for plan in plans], points)
         resident = weights + over_rows(first.counts(once=False), q.kv)
     priced, _ = price_rows(
@@ -62,6 +65,7 @@ def _quantities(works: Sequence[Quantities], which: Any) -> Quantities:
     def spread(arrays: Sequence[Any]) -> Any:
         return np.stack(arrays, axis=1)[:, which].reshape(rows, -1)
 
+    # A format that only some layouts compute in: the others do none of it, and zero work takes no time at any peak.
     nothing = np.zeros_like(works[0].bytes)
     formats = dict.fromkeys(key for work in works for key in work.flops_by)
     names = [entry.name for entry in fields(Quantities) if entry.name != "flops_by"]

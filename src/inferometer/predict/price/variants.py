@@ -19,6 +19,7 @@ _LEAST_PEAK = 1e6  # FLOP/s: seconds are divided by it, and more threads than co
 
 def threads_variant(count: int) -> str:
     """The number of threads, roughly: what is lost between them grows with each doubling."""
+    # 1, 2, 3-4, 5-8, 9-16, 17+: as deviations.json has them; another cut would find no level there.
     named = (f"{most // 2 + 1}-{most}" if most > 2 else str(most) for most in (1, 2, 4, 8, 16) if count <= most)
     return f"threads={next(named, '17+')}"
 

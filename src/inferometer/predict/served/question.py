@@ -39,6 +39,7 @@ if TYPE_CHECKING:
 
 _UNMEASURED = 0.35  # standard deviation of the logarithm of a step's time by priors alone
 _MOST_USERS = 1 << 24  # beyond it everyone waits for years: another question
+# A step's grids take tens of milliseconds to price, and plans ask for a device with many loads.
 _steps = Kept(512)
 _NO_TOKENS = "`inferometer predict` gives the time of one inference, `inferometer plan --frames 30` streams of images."
 
@@ -274,7 +275,7 @@ def serving_answer(question: Question, users: int, tokens_per_user: float | None
         raise DomainError(_too_large(question, what.memory), remedy=_fewer_bytes(question, what.memory))
     traffic = Traffic(
         prompt=workload.prompt or 512,  # a chat's usual request, where none is given
-        generate=workload.generate or 128,
+        generate=workload.generate or 128,  # as llama-bench has it
         cached=question.options.cached_prefix,
         drafts=what.drafts,
     )

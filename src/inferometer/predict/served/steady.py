@@ -11,7 +11,6 @@ that predict (workshop/serving/fit.py).
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from math import exp
 from typing import TYPE_CHECKING, Any
 
@@ -84,7 +83,7 @@ class Steady:
         return seconds / wide, seconds * wide
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class KernelParts:
     """Kernels' seconds of what a steady state is made of; numbers, or arrays of them.
 
@@ -114,7 +113,7 @@ class KernelParts:
     behind: Any = 0.0  # what a decoding step waits for the others in it
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class SteadyTimes:
     """Seconds with the engine's own.
 
@@ -142,7 +141,7 @@ def kernel_parts(  # noqa: PLR0913 - an engine, its limits, and what is asked of
     stages: int = 1,
 ) -> KernelParts:
     n, new, drafts = -(-sequences // stages), traffic.prompt - traffic.cached, traffic.drafts
-    context = traffic.prompt + traffic.generate / 2
+    context = traffic.prompt + traffic.generate / 2  # sequences are at any place of their answer: half of it on average
     others = n - 1 if rules.mixed else 0
     verified, flowing = 1 + drafts.length if drafts else 1, min(stages, sequences)
     own = alone = 0.0
@@ -153,8 +152,9 @@ def kernel_parts(  # noqa: PLR0913 - an engine, its limits, and what is asked of
         own += float(step.mixed_kernels(tokens, before, others, context))
         alone += float(step.mixed_kernels(tokens, before, 0, 1.0))
         done, steps = done + tokens, steps + 1
-    packed, tokens = max(1, limits.tokens // new), min(new, limits.tokens)
+    packed, tokens = max(1, limits.tokens // new), min(new, limits.tokens)  # whole prompts that fit into a step
     middle = 1.0 + traffic.cached + (new / 2 if new > limits.tokens else 0.0)
+    # A batch that begins together is at one place at a time, and steps grow with it: a mean over them, not the middle.
     contexts = traffic.prompt + np.array(_EIGHTHS) * traffic.generate
     return KernelParts(
         sequences=sequences,
@@ -210,12 +210,16 @@ def steady_times(parts: KernelParts, costs: StepCosts) -> SteadyTimes:
     share = np.where(np.asarray(p.steps) > 1, alone, empty / p.packed) / p.stages
     full = reading(p.full, 1, p.packed, p.decode) + riding
     spread = decode / p.gained + (p.sequences - 1) * extra / (p.stages * p.generate)
+    # A mixed step is never longer than a full one: with many prompts every step is full, and their time is no longer
+    # added up.
     tpot = np.where(mixed, np.minimum(spread, np.maximum(full, decode) / p.gained), spread)
     # A request comes in the middle of a step, and its first token is seen some steps after it was made.
     first = (0.5 + p.waits + costs.later.value) * decode + own + costs.prompt_s.value
     # Later requests come at any time: they wait as behind one server that is busy so much of the time.
+    # The time of all others' prompts over the time of a request: the share of it in which one of them is read.
     busy = np.minimum(_BUSIEST, (p.sequences - 1) * share / (p.generate * tpot + own))
     waiting = costs.together.value * (p.sequences - 1) / 2 * share + busy / (2 * (1 - busy)) * share
+    # Who finds no room waits for whole requests to end, `sequences` of which do so in the time of one.
     queued = np.maximum(0, p.users - p.sequences) / p.sequences * (first + p.generate * tpot)
     return SteadyTimes(
         decode=decode, tpot=tpot, ttft=first + waiting + queued, own=own, share=share, extra=extra, alone=alone,
@@ -269,6 +273,7 @@ def steady_state(  # noqa: PLR0913, PLR0917 - an engine, its limits, and what is
         # prompts are what holds tokens up once they make a token half as long again
         bound="memory" if users > room else "prompts" if tpot > 1.5 * decode / gained else "decode",
         ttft_spread=step.costs.ttft_spread.value,
+        # What the engine's fit left open, or what the kernels are off by on this device, if that is more.
         tpot_spread=max(step.costs.tpot_spread.value, step.spread),
     )
 
@@ -277,6 +282,7 @@ def held(limits: StepLimits, traffic: Traffic, memory: ServingMemory | None) -> 
     """Sequences under way at most: what a step takes, and what the cache holds of sequences that are half done."""
     if memory is None:
         return limits.sequences
+    # Half of an answer: sequences begin at different times, and what one has written another has yet to write.
     room = memory.sequences_of(traffic.prompt + traffic.generate // 2)
     if not room:
         raise DomainError(

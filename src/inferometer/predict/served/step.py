@@ -8,7 +8,7 @@ are priced once, by the same rows and the same prices as a prediction's phases, 
 from __future__ import annotations
 
 from bisect import bisect_right
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from math import exp, log
 from typing import TYPE_CHECKING, Any
 
@@ -28,9 +28,10 @@ if TYPE_CHECKING:
 # sparse in context, which attention reads in proportion; batches as engines capture graphs for, and their doubles.
 _TOKENS = np.unique(np.rint(np.geomspace(1, 65536, 97)).astype(int))
 _BATCHES = np.array([1, 2, 4, 8, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024, 2048, 4096])
-_CONTEXTS = np.unique(np.rint(np.geomspace(16, 262144, 29)).astype(int))
-_CHUNKS = np.unique(np.rint(np.geomspace(1, 65536, 33)).astype(int))
+_CONTEXTS = np.unique(np.rint(np.geomspace(16, 262144, 29)).astype(int))  # two a doubling, to the longest window
+_CHUNKS = np.unique(np.rint(np.geomspace(1, 65536, 33)).astype(int))  # up to as many as _TOKENS, two a doubling
 _WIDE = 2  # bytes of an activation
+# What a chunk finds in the cache: attention to it grows in proportion, so doublings are enough; 1 stands for nothing.
 _BEFORE = np.array([1, 256, 512, 1024, 2048, 4096, 8192, 16384, 32768, 65536, 131072, 262144])
 
 
@@ -42,7 +43,7 @@ class PromptChunk:
     context: int = 0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class EngineStep:
     """Seconds of steps. Grids are logarithms of sizes, values logarithms of seconds; between points both are linear."""
 
@@ -58,6 +59,7 @@ class EngineStep:
     def seconds(self, chunks: Iterable[PromptChunk] = (), sequences: int = 0, context: float = 0.0) -> float:
         """One step: the chunks of prompts, and `sequences` that decode with `context` cached tokens on average."""
         tokens, reading, prompts = sequences, 0.0, 0
+        # Prompts of a step share one call of attention: what the smallest takes is paid once, and not for each.
         least = self.prompt.at(1.0, 1.0)
         for chunk in chunks:
             reading += self.prompt.at(float(chunk.tokens), float(chunk.context)) - (least if prompts else 0.0)
@@ -74,6 +76,7 @@ class EngineStep:
         kernels = self.dense.at(float(tokens)) + self.logits.at(float(sequences + prompts)) + reading
         if sequences:
             kernels += attention
+        # Two factors: what an engine takes over its kernels alone differs between decoding and what prompts add.
         added = max(0.0, kernels - alone)
         return max(costs.kernels.value * alone + costs.kernels_prompt.value * added, self.eager_s) + own
 
@@ -111,6 +114,7 @@ class EngineStep:
         """
         head = self.logits.at(sequences * verified)
         whole = float(self.decode_kernels(sequences, context, verified=verified))
+        # as `stage_share`; the last has the fewest
         most, least = -(-self.layers // stages) / self.layers, self.layers // stages / self.layers
         slowest = max(most * (whole - head), least * (whole - head) + head)
         return max(0.0, flowing * slowest - whole)
@@ -139,7 +143,7 @@ class EngineStep:
         return np.maximum(costs.kernels.value * alone + added, self.eager_s) + own
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class SecondsGrid:
     """Seconds over one size."""
 
@@ -158,6 +162,7 @@ class SecondsGrid:
         object.__setattr__(self, "plain", self.values.tolist())
 
     def __call__(self, size: Any) -> Any:
+        # No size is that small: it keeps the logarithm of 0 finite.
         logs = np.log(np.maximum(size, 1e-9))
         return np.exp(np.interp(logs, self.logs, self.values) + np.maximum(0.0, logs - self.logs[-1]))
 
@@ -173,7 +178,7 @@ class SecondsGrid:
         return exp(plain[upper - 1] + share * (plain[upper] - plain[upper - 1]))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Grid2:
     """Seconds over two sizes."""
 
@@ -236,6 +241,7 @@ def engine_step(ready: ReadyGraph, costs: StepCosts, spread: float) -> EngineSte
     grid = np.meshgrid(_BATCHES, _CONTEXTS, indexing="ij")
     decode = _seconds(ready, {"batch": grid[0].ravel(), "query": 1, "context": grid[1].ravel(), "logits": 1}, "decode")
     chunks = np.meshgrid(_CHUNKS, _BEFORE, indexing="ij")
+    # the grid's 1 is a prompt that begins
     sizes = {"batch": 1, "query": chunks[0].ravel(), "context": chunks[1].ravel() - 1, "logits": 1}
     prompt = _seconds(ready, sizes, "prefill")
     return EngineStep(

@@ -86,6 +86,7 @@ def joined(answers: Sequence[SweepAnswer]) -> SweepAnswer:
         return first
 
     def along(values: Sequence[Any]) -> Any:
+        # prompts are the third axis from the end
         return None if values[0] is None else np.concatenate(np.broadcast_arrays(*values), axis=-3)
 
     def stages(each: Sequence[SweepStage]) -> SweepStage:
@@ -114,6 +115,7 @@ def _e2e(answer: SweepAnswer, times: _Times) -> Any:
     if answer.single or np.isnan(answer.generate).all():
         return _NOWHERE
     first, step = times
+    # The first token comes with the prompt; a request of one token has no step, whose time is then NaN.
     whole = first + (answer.generate - 1) * np.nan_to_num(step)
     return np.where(answer.generate > 0, whole, np.nan)
 
@@ -142,6 +144,7 @@ def _times(of: Callable[[SweepAnswer], _Times], ending: str) -> dict[str, Callab
 
 def _bounded(seconds: Any) -> Any:
     """An end that nobody knows is absent: where an op's work is not known, a time has no high end."""
+    # files and data frames know no infinity that means "nobody knows"
     return np.where(np.isinf(seconds), np.nan, seconds)
 
 
@@ -177,6 +180,7 @@ def _memory(answer: SweepAnswer) -> Any:
 
 
 def _fits(answer: SweepAnswer) -> Any:
+    # Three answers: where a device's memory is not known, a model neither fits nor does not.
     unknown = np.isnan(answer.room_bytes)
     if unknown.all():
         return _NO_TEXT
@@ -197,6 +201,7 @@ def _energy(answer: SweepAnswer) -> Any:
     each = _where(~np.isnan(step.time_s), step.energy_j, 0.0)
     writes = np.nan_to_num(answer.generate) > 0
     if writes.any():
+        # A step at a context that was asked for runs once, whatever is to be written.
         each = np.where(writes & reads, answer.generate - 1, 1.0) * each
     return read + each
 

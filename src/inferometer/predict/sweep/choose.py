@@ -71,6 +71,7 @@ def pareto(parts: Iterable[RowsPart], names: Sequence[str], *, ties: bool = True
         return places[front(points[places], ties=ties)]
 
     found = _reduced(parts, best)
+    # lexsort sorts by its last key first
     order = np.lexsort([_lower_is_better(found, name) for name in reversed(names)])
     return found.take(order)
 
@@ -118,6 +119,7 @@ def front(points: Any, *, ties: bool = True) -> Any:
 
 def _minimal(points: Any) -> Any:
     """The Pareto front of distinct points in lexical order: a point that is kept drops every point it dominates."""
+    # Of two columns one pass is enough: in lexical order a point is kept if its second is lower than all before it.
     if points.shape[1] == 2:
         lowest = np.minimum.accumulate(points[:, 1])
         return np.flatnonzero(np.concatenate([[True], points[1:, 1] < lowest[:-1]]))
@@ -140,6 +142,7 @@ def cheapest(parts: Iterable[RowsPart], conditions: Sequence[str], *, by: str = 
         for condition in wanted:
             usable &= condition.holds(part)
         places = np.flatnonzero(usable)
+        # Stable, so that of equal rows the first stays, wherever parts are cut.
         ordered = places[np.argsort(cost[places], kind="stable")]
         _, first = np.unique(device[ordered].astype(str), return_index=True)
         return ordered[np.sort(first)]

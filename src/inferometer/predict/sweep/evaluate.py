@@ -108,6 +108,7 @@ def _is_special(question: Question) -> bool:
     counted = energy_costs(device, options) or options.battery or device.battery_j
     effects = require_effects(question.runtime)
     cooled = options.cooling_w or device.cooling_w
+    # Steps that are cut differ from row to row, and so does their number: no array has one axis for them.
     cut = options.chunk or effects.reads or effects.prompt != "whole"
     return bool(cut or options.speculative or question.prefill_on or counted or cooled)
 
@@ -154,8 +155,10 @@ def _answer(questions: Sequence[Question], sizes: Sizes, *, details: bool, dense
         except DomainError as error:
             refused[index] = str(error)
             continue
+        # All combinations or none: the rows of one graph are in one answer, and one way of counting must hold for it.
         if ready.residency.passing.first is None:
             return None
+        # The same rows in the same order: only then can the numbers of several devices stand in one array.
         alike = (id(layout.prepared.collected), workload.parallel)
         groups.setdefault(alike, []).append(GroupMember(place=index, effects=effects, ready=ready))
     results: list[Result] = []
@@ -169,6 +172,7 @@ def _answer(questions: Sequence[Question], sizes: Sizes, *, details: bool, dense
         unshared |= {member.place: reason for member in members for reason in group.shares.reasons}
     before, *after = (
         [_placed(reasons, (len(questions), *asked.shape))] if reasons else []
+        # In the order in which `predict` would refuse: what the engine cannot run comes before what does not fit.
         for reasons in (foreign, refused, unshared, late)
     )
     against = (*before, *asked.reasons, *(reason for found in after for reason in found))

@@ -70,6 +70,7 @@ def _csv_texts(values: Any, kind: Kind) -> list[str]:
         return ["" if value is None else _quoted(value) for value in found]
     if kind == "flag":
         return ["" if value is None else "true" if value else "false" for value in found]
+    # the shortest text that reads back as the same number
     return ["" if value is None else repr(value) for value in found]
 
 
@@ -131,6 +132,8 @@ def parquet_writer(path: Path, schema: Any) -> Iterator[Callable[[Path], None]]:
         with arrow.memory_map(str(file)) as source:
             writer.write_table(arrow.ipc.open_file(source).read_all())
 
+    # Snappy is pyarrow's own default and every reader has it; a dictionary of numbers that all differ would be larger
+    # than they are.
     with parquet.ParquetWriter(path, schema, compression="snappy", use_dictionary=words) as writer:
         yield add
 
@@ -141,6 +144,7 @@ def _arrow_numbers(arrow: Any, values: Any, kind: Any) -> Any:
     if arrow.types.is_boolean(kind):
         return _arrow_memory(arrow, kind, np.packbits(values.astype(bool), bitorder="little"), known)
     if arrow.types.is_integer(kind) and values.dtype == float:
+        # NaN has no whole number: what stands there is marked absent
         values = np.where(known, values, 0.0).astype(np.int64)
     return _arrow_memory(arrow, kind, values, known)
 
@@ -157,6 +161,7 @@ def _arrow_texts(arrow: Any, parts: Sequence[RowsPart], name: str) -> Any:
     codes = []
     for part in parts:
         values = np.asarray(part.column(name))
+        # -1 stands for no word
         found = [-1 if word is None else words.setdefault(word, len(words)) for word in values.ravel().tolist()]
         codes.append(np.broadcast_to(np.array(found, dtype=np.int32).reshape(values.shape), part.shape).ravel())
     places = np.concatenate(codes)

@@ -198,6 +198,7 @@ class Study:
 def _tiles(shape: tuple[int, ...], most: int) -> Iterator[Tile]:
     """Runs of consecutive rows: the first axes at one place each, a range of one axis, the others whole."""
     cut, inner = 0, prod(shape[1:])
+    # The outermost axis that must be cut is cut, so that a tile is a run of rows as they are written.
     while inner > most and cut < len(shape) - 1:
         cut += 1
         inner = prod(shape[cut + 1 :])
@@ -311,6 +312,7 @@ def _chosen(
         if calibration is None:
             chosen.append(None)
         else:
+            # Each calibration travels to the workers once, however many combinations it answers.
             chosen.append(used.setdefault(id(calibration), (len(used), calibration))[0])
     return tuple(calibration for _, calibration in used.values()), tuple(chosen)
 
@@ -341,7 +343,7 @@ def _require_meant(graphs: Iterable[Graph], counts: Mapping[str, tuple[int | Non
 
 def _require_place(place: Hosting) -> None:
     """Names that the catalog does not have are an error now, and not in the middle."""
-    carbon_grams(1.0, place)
+    carbon_grams(1.0, place)  # only to look the names up
     if place.instance is not None:
         instance(place.instance)
 
@@ -349,9 +351,10 @@ def _require_place(place: Hosting) -> None:
 def _listed(name: str, value: Any) -> tuple[Any, ...]:
     """A list's values; what is not given is left open, or 1 where it cannot be."""
     if value is None:
-        if name in {"models", "devices"}:
+        if name in {"models", "devices"}:  # a sweep without either would have no rows
             raise DomainError(f"A sweep needs {name}.", remedy=f"Give {name}=[…].")
         return (1,) if name in _NEVER_OPEN else (None,)
+    # A name is one value, though its letters could be walked through.
     single = isinstance(value, str | Mapping) or not isinstance(value, Iterable)
     found = (value,) if single else tuple(value)
     if not found:
@@ -375,7 +378,7 @@ def _whole(name: str, value: Any) -> int | None:
         return None
     least = COUNTED[name]
     plain = value.item() if hasattr(value, "item") else value  # numpy's numbers
-    if isinstance(plain, float) and plain.is_integer():
+    if isinstance(plain, float) and plain.is_integer():  # lists from JSON and data frames have 8.0
         plain = int(plain)
     if not isinstance(plain, int) or isinstance(plain, bool) or plain < least:
         raise DomainError(f"{name} must be whole numbers of {least} or more, and one is {value!r}.")

@@ -74,6 +74,7 @@ def price_points(  # noqa: PLR0913 - a phase, where, and how much of it
     """
     shape = points[1]
     sizes = _flat(*points)
+    # What goes over a link is priced by each device's own link, which plans side by side do not have.
     travels = any(row.op_class == "collective" or row.offloaded for row in plans[0].prepared.rows)
     if dense or travels or any(plan.streamed for plan in plans):
         sums = _stacked([_dense(plan, points, phase, once=once) for plan in plans])
@@ -92,7 +93,7 @@ def price_points(  # noqa: PLR0913 - a phase, where, and how much of it
     low, high = np.stack([ends for ends, _, _ in found], axis=1)
     # the last bit may differ between the two ways to add up
     ends = np.minimum(site.stretch * low, time), np.maximum(site.stretch * high, time)
-    seconds = np.stack([time, *ends]).reshape(3, -1, *shape)
+    seconds = np.stack([time, *ends]).reshape(3, -1, *shape)  # the time, its low end and its high end
     bound = np.stack([names for _, names, _ in found]).reshape(-1, *shape)
     streams = site.stretch * np.stack([streams for _, _, streams in found], axis=1).reshape(len(RUNNING), -1, *shape)
     return SweepStage(
@@ -113,6 +114,7 @@ def _dense(plan: PricePlan, points: tuple[Sizes, tuple[int, ...]], phase: str, *
 
 def _together(plans: Sequence[PricePlan], sizes: Sizes, phase: str, *, once: bool) -> Sums:
     """All plans at every point."""
+    # As many plans at once as keep their arrays in the cache; one at least, however many points it has.
     many = max(1, _CELLS // (len(plans[0].prepared.rows) * _length(sizes)))
     found = [
         sums_together(plans[start : start + many], sizes, phase, once=once) for start in range(0, len(plans), many)
@@ -177,6 +179,7 @@ def _bounds(step: StepPrice) -> Any:
     stacked = np.stack(np.broadcast_arrays(*(absent if each is None else each for each in streams), priced.time_s)[:4])
     longest = stacked.argmax(axis=0)
     seconds = np.stack([step.counts @ (priced.time_s * (longest == index)) for index in range(len(BOUNDS))])
+    # What an engine takes for a step beside its kernels belongs to no row.
     seconds[BOUNDS.index("overhead")] += step.step_s
     return _NAMES[seconds.argmax(axis=0)]
 
@@ -225,6 +228,7 @@ class Group:
         """What comes before and with the first token; NaN where no prompt is read."""
         asked, host, encodes = self.asked, self.options.host, self.members[0].ready.layout.encodes
         done = 0 if encodes else self.options.cached_prefix
+        # A prompt that is wholly cached still has its last token read: logits come from it.
         query = np.maximum(1.0, asked.start - done)
         found = self._phase("prefill", query=query, context=done)
         if encodes:
@@ -262,6 +266,7 @@ class Group:
         residencies = [member.ready.residency for member in self.members]
         passing = {id(each.passing): each.passing for each in residencies}
         found = np.empty((len(residencies), *shape))
+        # Batches in strips, so that a million points do not stand in memory once for every part of the sum.
         height = max(1, _CELLS // prod(shape[1:]))
         for top in range(0, shape[0], height):
             batches = slice(top, top + height)
@@ -331,6 +336,7 @@ def _prices(members: Sequence[GroupMember], devices: int, options: Options) -> l
     for device in (member.device for member in members):
         if id(device) not in known:
             price = hourly_price(device, devices, options.place)
+            # At one token a second: rows divide it by their own rate.
             known[id(device)] = np.nan if price is None else float(million_usd(price, 1.0))
     return [known[id(member.device)] for member in members]
 
@@ -352,6 +358,7 @@ def evaluated(group: Group) -> tuple[list[Result], dict[int, str]]:
         first, step = group.stages()
         return [Result(places=places, first=first, step=step, numbers=group.numbers())], {}
     except DomainError as error:
+        # One member that cannot be priced refuses the whole group, so they are asked one by one to find it.
         if len(places) == 1:
             return [], {places[0]: str(error)}
     results: list[Result] = []

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 
 from inferometer.core.errors import DomainError
-from inferometer.core.framed import Framed
-from inferometer.core.lazy import late
+from inferometer.core.lazy import Framed, late
 from inferometer.predict.sweep import choose
 from inferometer.predict.sweep.columns import COLUMNS, Kind, SweepColumn, column_named
 from inferometer.predict.sweep.table import SweepTable, is_none
@@ -114,6 +113,7 @@ class Rows(Framed):
 
     def take(self, places: Any) -> Rows:
         """The rows at these places, or those where a vector of flags is true."""
+        # an empty list would be floats, which index nothing
         chosen = np.asarray(places, dtype=None if len(places) else int)
         if chosen.dtype == bool:
             if len(chosen) != len(self):
@@ -123,6 +123,7 @@ class Rows(Framed):
             raise DomainError(f"There are {len(self)} rows, and one outside of them was asked for.")
         ends = np.cumsum([len(part) for part in self._parts])
         owners = np.searchsorted(ends, chosen, side="right")
+        # Part by part, so that each column of a part is looked up once; then back into the order that was asked for.
         order = np.argsort(owners, kind="stable")
         groups = [
             (part, chosen[order][owners[order] == number] - (ends[number] - len(part)))

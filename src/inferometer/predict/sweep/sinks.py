@@ -85,11 +85,12 @@ class CsvSink:
     def add(self, payload: bytes) -> int:
         self._file.write(payload)
         self._file.flush()
+        # Before the journal says so: a line there promises that the rows survive a power cut.
         os.fsync(self._file.fileno())
         return self._file.tell()
 
     def rewind(self, mark: int) -> None:
-        self._file.truncate(max(mark, len(self._head)))
+        self._file.truncate(max(mark, len(self._head)))  # a mark of 0 still has its header
         self._file.seek(0, os.SEEK_END)
 
     def finish(self) -> None:
@@ -154,6 +155,7 @@ class ParquetSink:
         return self._folder / f"{number:08}.arrow"
 
     def add(self, payload: bytes) -> int:
+        # Under another name until it is whole: files are counted by their ending when a sweep goes on.
         unfinished = self._folder / "unfinished"
         with unfinished.open("wb") as file:
             file.write(payload)

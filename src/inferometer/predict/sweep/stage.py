@@ -67,6 +67,7 @@ class SweepStage:
 
 
 def absent_stage(*, details: bool) -> SweepStage:
+    # With details the time and both ends of its interval, without them the time alone.
     nothing = np.full((3 if details else 1, 1, 1, 1, 1, 1), np.nan)
     bound = np.full((1, 1, 1, 1, 1), None, dtype=object) if details else None
     streams = np.full((len(RUNNING), 1, 1, 1, 1, 1), np.nan) if details else None
@@ -85,7 +86,7 @@ def spread_stages(stages: Sequence[tuple[Sequence[int], SweepStage]], combinatio
         first = parts[0][1]
         if first is None:
             return None
-        sizes = np.broadcast_shapes(*(values.shape[-4:] for _, values in parts))
+        sizes = np.broadcast_shapes(*(values.shape[-4:] for _, values in parts))  # batch, prompt, generate, context
         found = np.full((*first.shape[:-5], combinations, *sizes), None if name == "bound" else np.nan, first.dtype)
         for places, values in parts:
             found[..., places, :, :, :, :] = values

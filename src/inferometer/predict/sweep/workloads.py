@@ -50,6 +50,8 @@ class AskedWorkloads:
     @property
     def step_context(self) -> Any:
         """Tokens in the cache at the step that stands for all: the one asked for, or that of the middle."""
+        # The first token comes with the prompt, so steps find start … start + generate − 2 tokens: half way is the
+        # mean, as a step's time grows evenly with them.
         return self._or_asked(self.start + np.maximum(0.0, np.nan_to_num(self.generate, nan=1.0) - 2) / 2)
 
     @property
@@ -122,6 +124,7 @@ def _completed(graph: Graph, prompt: Any, generate: Any, context: Any) -> tuple[
         return _filled(prompt, missing, np.nan if default is None else default), generate
     listens = "frames" in graph.metadata.get("default_sizes", {})
     open_ended = np.isnan(context)
+    # A model with a short window reads half of it, so that there is room for an answer.
     half = max(1, (limit or 2 * PROMPT) // 2)
     prompt = _filled(prompt, open_ended & np.isnan(prompt), 1 if listens else min(PROMPT, half))
     room = GENERATE if limit is None else limit - (0 if encodes_prompt(graph) else prompt)
@@ -143,6 +146,7 @@ def _of_batches(graph: Graph, batch: Any, options: Options) -> list[Any]:
 def _reasons(graph: Graph, sizes: tuple[Any, Any, Any], options: Options, *, beyond: bool) -> list[Any]:
     """What speaks against rows: tokens that do not fit into the window, and options for tokens that are not there."""
     prompt, generate, context = sizes
+    # as far as engines stretch a window with a scaled rotation
     times = STRETCHED if beyond and is_generative(graph) else 1
     limit = np.inf if graph.context_limit is None else times * graph.context_limit
     found = []
@@ -179,6 +183,7 @@ def _whether(context: Any) -> Any:
 
 def _texts(bad: Any, ask: Callable[..., Any], arrays: Sequence[Any]) -> Any:
     """The words of the error that the scalar functions give where it is bad: they are the ones who say it."""
+    # Only bad points are asked one by one; where a whole sweep is bad that is slow, and nobody waits for numbers.
     texts = np.full(np.shape(arrays[0]), None, dtype=object)
     for place in zip(*np.nonzero(np.broadcast_to(bad, texts.shape)), strict=True):
         try:

@@ -79,6 +79,7 @@ class Journal:
 def open_journal(path: Path, study: Study, form: str, *, resume: bool) -> Journal:
     """The journal of a file. One that is there is of an unfinished sweep: it is continued only if that is asked for."""
     file, mark = journal_of(path), fingerprint(study, form)
+    # A journal whose rows are gone says nothing any more: the sweep begins anew.
     if not file.exists() or (resume and not partial_of(path).exists()):
         file.write_text(json.dumps({"inferometer": __version__, "sweep": mark}) + "\n", encoding="utf-8")
         return Journal(file, SweepProgress())
@@ -112,7 +113,7 @@ def fingerprint(study: Study, form: str) -> str:
     """The same for the same sweep in any process: questions, calibrations, lists and form, by what is in them."""
     digest = hashlib.sha256(f"{__version__} {form}".encode())
     _add(digest, study, {})
-    return digest.hexdigest()[:32]
+    return digest.hexdigest()[:32]  # 128 bits: no two sweeps meet by chance
 
 
 def _add(digest: Any, value: Any, known: dict[int, bytes]) -> None:
@@ -129,17 +130,19 @@ def _add(digest: Any, value: Any, known: dict[int, bytes]) -> None:
         digest.update(known[id(value)])
     elif isinstance(value, Mapping):
         digest.update(b"{")
-        for key in sorted(value, key=str):
+        for key in sorted(value, key=str):  # in whatever order they were put in
             _add(digest, key, known)
             _add(digest, value[key], known)
     elif isinstance(value, set | frozenset):
         _add(digest, sorted(value, key=str), known)
+    # Brackets around it: [[a], [b]] and [[a, b]] are two sweeps.
     elif isinstance(value, list | tuple | range | np.ndarray):
         digest.update(b"[")
         for inner in value:
             _add(digest, inner, known)
         digest.update(b"]")
     else:
+        # With its type, since True is 1 and "1" is written like it.
         digest.update(f"{type(value).__name__}:{value!r},".encode())
 
 
@@ -225,6 +228,7 @@ def _writing(path: Path, study: Study, form: str, *, resume: bool) -> Iterator[t
     finally:
         if sink is not None:
             sink.close()
+        # What holds no chunk would only ask for --resume next time.
         if not journal.standing.chunks:
             journal.remove()
             discard(path)

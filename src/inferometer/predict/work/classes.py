@@ -139,6 +139,7 @@ def attention_path(op: Op, path: str) -> str | None:
 
 def _filled(channels: int) -> int:
     """The share of the tiles that are computed which channels fill, in percent."""
+    # In whole percent: it is an axis of tables, on which shapes that fill their tiles alike are to meet.
     return 100 * channels // (-(-channels // _TILE) * _TILE)
 
 

@@ -48,6 +48,7 @@ def fuse(graph: Graph, effects: RuntimeEffects) -> list[list[Fused]]:
 
 
 def _in_block(block: Block, effects: RuntimeEffects, outside: frozenset[str]) -> list[Fused]:
+    # What is custom has no work that could be stated, and so no kernel that could be priced.
     fused = [Fused(launches=0 if op.kind in {"view", "custom"} else effects.kernels(op)) for op in block.ops]
     roots = _roots(block.ops)
     outside = frozenset(roots.get(name, name) for name in outside)
@@ -58,6 +59,7 @@ def _in_block(block: Block, effects: RuntimeEffects, outside: frozenset[str]) ->
             op = block.ops[index]
             inputs = tuple(tensor for tensor in op.inputs if roots.get(tensor.name, tensor.name) in known)
             outputs = tuple(tensor for tensor in op.outputs if tensor.name not in kept)
+            # A group is one kernel: its first op starts it, and the others run inside.
             fused[index] = Fused(launches=fused[index].launches if place == 0 else 0, reads=inputs, writes=outputs)
             known |= {roots.get(tensor.name, tensor.name) for tensor in (*op.inputs, *op.outputs)}
     return fused
@@ -83,6 +85,7 @@ def _groups(ops: tuple[Op, ...], effects: RuntimeEffects, roots: Mapping[str, st
         if op.kind == "view":
             continue
         begins = ops[current[0]].kind if current else None
+        # A chain takes whatever may be fused and comes next; an epilogue must work on what the group has made.
         free = not current or effects.fusion == "chains"
         if effects.fuses(op, begins) and (free or _touches(ops, current, op, roots)):
             current.append(index)
@@ -127,6 +130,7 @@ def _carried(block: Block) -> set[str]:
     for op in block.ops:
         carried |= {tensor.name for tensor in op.inputs if tensor.name not in made}
         made |= {tensor.name for tensor in op.outputs}
+    # In a block that runs once nothing comes from a repetition before: such names are inputs, which nobody here makes.
     return carried if block.count > 1 else set()
 
 
@@ -205,7 +209,13 @@ class _Collector:
 
     def add(self, block: Block, row: OpRow, count: int) -> None:
         op = row.op
-        key = (_signature(op), row.fused.launches, _names(row.fused), row.scale, row.offloaded)
+        key = (
+            _signature(op),
+            row.fused.launches,
+            tuple(tuple(tensor.shape for tensor in side) for side in (row.fused.reads, row.fused.writes)),
+            row.scale,
+            row.offloaded,
+        )
         place = self.places.setdefault(key, len(self.rows))
         if place == len(self.rows):
             self.rows.append(replace(row, part=known_part(op, self.unknown)))
@@ -235,15 +245,14 @@ def _frozen(value: Any) -> Any:
     try:
         hash(value)
     except TypeError:
+        # An attribute that cannot be hashed is equal only to itself: two ops with equal ones are two rows, which costs
+        # time and no truth.
         return id(value)
     return value
 
 
-def _names(fused: Fused) -> Any:
-    return tuple(tuple(tensor.shape for tensor in side) for side in (fused.reads, fused.writes))
-
-
 def _repeats(rows: tuple[OpRow, ...], entries: tuple[Entry, ...]) -> tuple[Any, Any]:
+    # Two counts a row, since an encoder runs once a request and a decoder at every step, and one row may stand in both.
     repeats = np.zeros((2, len(rows)))
     for entry in entries:
         repeats[int(rows[entry.row].once), entry.row] += entry.count

@@ -80,6 +80,7 @@ def coverage(graph: Graph, binding: Binding | None = None) -> Coverage:
 
 def with_formats(graph: Graph, binding: Binding) -> Binding:
     """The binding, with the graph's own precision where none is asked for."""
+    # A format that is asked for goes before the graph's: the graph's is what its file stores.
     if graph.precision is None:
         return binding
     precision, own = binding.precision, graph.precision
@@ -92,12 +93,10 @@ def unknown_sizes(graph: Graph, binding: Binding) -> frozenset[str]:
 
     A size that a workload can bind and did not is no unknown: counting with it is an error that names it.
     """
+    # What an input of the graph is called a workload can bind; a size that first stands further in comes out of the
+    # data.
     known = SYMBOLS.union(binding.sizes, *(tensor.symbols for tensor in graph.inputs))
     return frozenset().union(*(op.symbols for _, op in graph.ops())) - known
-
-
-def _inside(op: Op) -> Iterator[Op]:
-    return (inner for body in op.get("bodies", ()) for inner in body)
 
 
 def _own_symbols(op: Op) -> frozenset[str]:
@@ -124,8 +123,9 @@ def _verdicts(op: Op, unknown: frozenset[str], *, inherited: str | None) -> Iter
     """An op and those inside it, each with why it is not counted. Inside a loop that is not counted none is."""
     reason = inherited or _reason(op, unknown)
     yield op, reason
-    for inner in _inside(op):
-        yield from _verdicts(inner, unknown, inherited=reason)
+    for body in op.get("bodies", ()):
+        for inner in body:
+            yield from _verdicts(inner, unknown, inherited=reason)
 
 
 def known_part(op: Op, unknown: frozenset[str]) -> Op | None:

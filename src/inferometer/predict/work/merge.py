@@ -1,4 +1,4 @@
-"""A graph as an engine loads it: products that share their input joined into one, what it never quantises, or widens.
+"""A graph with some sizes put in, and as an engine loads it: products joined, what it never quantises, or widens.
 
 Serving engines store the query, key and value projections as one matrix, and so the gate and the up projection: one
 kernel reads the input once. The parts of its output are views. Quantised checkpoints leave some weights as they were,
@@ -7,22 +7,87 @@ and files of GGUF keep the matrix that gives the logits in more bits than the re
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from inferometer.core.dims import Expression, Symbol, evaluate, symbols_in
 from inferometer.core.dtypes import dtype, is_gguf_block
-from inferometer.core.graph import Op, Tensor
+from inferometer.core.graph import Graph, Op, Tensor
 from inferometer.core.kept import Kept
 from inferometer.predict.precision import UNSTATED, widened_by
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable
 
     from inferometer.core.engine import RuntimeEffects
-    from inferometer.core.graph import Graph
     from inferometer.core.workload import Precision
 
+# A graph with some of its sizes put in: an image's, an encoder's.
+#
+# What it buys: ops that differ in the expression of a size and not in its value become one row, and models of images
+# are prepared in half the time. tests/property/test_work_rules.py holds that their work stays the same.
+
+
+def with_sizes(graph: Graph, sizes: Mapping[str, int]) -> Graph:
+    """The graph with numbers for these sizes; the other sizes keep their names."""
+    if not sizes:
+        return graph
+    names = _Names(sizes=sizes)
+    blocks = tuple(replace(block, ops=tuple(names.op(op) for op in block.ops)) for block in graph.blocks)
+    return replace(
+        graph,
+        blocks=blocks,
+        inputs=tuple(names.tensor(tensor) for tensor in graph.inputs),
+        outputs=tuple(names.tensor(tensor) for tensor in graph.outputs),
+    )
+
+
+@dataclass(slots=True)
+class _Names:
+    """Each dimension and tensor is replaced once: graphs pass the same values from op to op.
+
+    Values are recognised by their identity, and kept, so that no other value gets the same one.
+    """
+
+    sizes: Mapping[str, int]
+    seen: dict[int, tuple[Any, Any]] = field(default_factory=dict)
+
+    def dim(self, dim: Any) -> Any:
+        if not isinstance(dim, Symbol | Expression):
+            return dim
+        if id(dim) not in self.seen:
+            names = {name: self.sizes.get(name, Symbol(name)) for name in symbols_in(dim)}
+            self.seen[id(dim)] = (dim, evaluate(dim, names))
+        return self.seen[id(dim)][1]
+
+    def tensor(self, tensor: Tensor) -> Tensor:
+        if id(tensor) not in self.seen:
+            shape = tuple(self.dim(dim) for dim in tensor.shape)
+            changed = any(new is not old for new, old in zip(shape, tensor.shape, strict=True))
+            self.seen[id(tensor)] = (tensor, replace(tensor, shape=shape) if changed else tensor)
+        sized: Tensor = self.seen[id(tensor)][1]
+        return sized
+
+    def op(self, op: Op) -> Op:
+        return replace(
+            op,
+            inputs=tuple(self.tensor(tensor) for tensor in op.inputs),
+            outputs=tuple(self.tensor(tensor) for tensor in op.outputs),
+            weights=tuple(self.tensor(tensor) for tensor in op.weights),
+            attributes={key: self._value(value) for key, value in op.attributes.items()},
+        )
+
+    def _value(self, value: Any) -> Any:
+        if isinstance(value, Op):
+            return self.op(value)
+        if isinstance(value, tuple):
+            return tuple(self._value(part) for part in value)
+        return self.dim(value)
+
+
+# By engine and formats: rates and layouts are kept by the graph's identity, so a graph made anew would be priced anew.
 _graphs = Kept(512)
 _HEAD_FORMAT = "q6_k"  # llama-quantize's choice for the matrix that makes the logits
 
@@ -39,7 +104,7 @@ def as_loaded(graph: Graph, effects: RuntimeEffects, precision: Precision) -> Gr
 
 
 def _loaded(graph: Graph, effects: RuntimeEffects, widened: Mapping[str, str], weights: str | None) -> Graph:
-    native = graph.precision or "bf16"
+    native = graph.precision or "bf16"  # as most language models are published
     blocks = []
     for block in graph.blocks:
         ops = tuple(_kept_wide(op, effects.unquantised, native) for op in block.ops)
@@ -91,7 +156,7 @@ def _widened(op: Op, widened: Mapping[str, str], weights: str | None, *, tables:
     return replace(
         op,
         weights=tuple(
-            replace(tensor, dtype=widened[name], stored_bytes=None)
+            replace(tensor, dtype=widened[name], stored_bytes=None)  # the file's bytes are of the narrow format
             if name in widened and tensor.role == "weight" and (tables or len(tensor.shape) > 1)
             else tensor
             for tensor, name in zip(op.weights, stored, strict=True)
@@ -104,6 +169,7 @@ def _merged(ops: tuple[Op, ...], group: tuple[str, ...]) -> tuple[Op, ...]:
     members: dict[tuple[str, str], list[Op]] = {}
     for op in ops:
         last = op.name.rpartition(".")[2]
+        # By the last part of the name (q_proj, gate_proj), and under one parent: a group is of one layer.
         if op.kind == "linear" and last in group and len(op.inputs) == 1 and len(op.outputs) == 1:
             members.setdefault((op.name.rpartition(".")[0], op.inputs[0].name), []).append(op)
     joined = {id(found[0]): found for found in members.values() if len(found) > 1 and _alike(found)}
@@ -145,5 +211,6 @@ def _stacked(tensors: list[Tensor]) -> Tensor:
     """Tensors one above the other: the first dimension adds up, and so do the bytes that files stated."""
     stored = [tensor.stored_bytes for tensor in tensors]
     rows = sum(tensor.shape[0] for tensor in tensors)
+    # One that is not stated leaves the sum to the shape and the format.
     nbytes = None if any(each is None for each in stored) else sum(each for each in stored if each is not None)
     return replace(tensors[0], shape=(rows, *tensors[0].shape[1:]), stored_bytes=nbytes)

@@ -26,16 +26,20 @@ from inferometer.predict.work.classes import FREE, MATRIX, is_padded
 from inferometer.predict.work.collect import CollectedRows, Entry, OpRow, collect
 from inferometer.predict.work.count import unknown_sizes
 from inferometer.predict.work.polynomial import (
+    NAMES,
+    SYMBOLIC,
+    Memo,
     NotPolynomialError,
     Polynomial,
+    SymbolicBinding,
     coefficients,
     monomials_of,
+    remembered,
     spread_monomials,
 )
 from inferometer.predict.work.rules import work_of
 from inferometer.predict.work.rules.attention import attention_pairs, sequences
 from inferometer.predict.work.rules.indexing import lookup
-from inferometer.predict.work.symbolic import NAMES, SYMBOLIC, Memo, SymbolicBinding, remembered
 
 if TYPE_CHECKING:
     from inferometer.core.work import Work
@@ -157,6 +161,7 @@ class PreparedWork:
         """Every row's work at these sizes: one matrix product, and the loose rows one by one."""
         known = {name: sizes[name] for name in SYMBOLIC if name in sizes}
         shape = np.broadcast_shapes(*(value.shape for value in sizes.values() if isinstance(value, np.ndarray)))
+        # One product for all rows and sizes: run rule by rule, a sweep would spend most of its time in Python.
         values = self.matrix @ spread_monomials(self.monomials, known, shape)
         table = values.reshape(len(self.keys) + len(PARTS), len(self.rows), -1)
         if self.loose:
@@ -168,6 +173,8 @@ class PreparedWork:
                         table[index, number] = np.ravel(np.broadcast_to(counted[name], shape))
         parts = dict(zip((*self.keys, *PARTS), table, strict=True))
         for number, most in self.tables.items():
+            # A batch that looks up more rows than the table has reads the table once, as the rule counts it with
+            # numbers.
             over = np.maximum(0.0, parts["weights"][number] - most)
             parts["weights"][number] -= over
             parts["bytes"][number] -= over
@@ -199,6 +206,7 @@ def prepare(
         counted = [name.removeprefix("flops:") for name in quantities or () if name.startswith("flops:")]
         formats.append(tuple(counted) or (binding.arithmetic(row.op),))
         if quantities is None:
+            # What is no polynomial is counted with numbers each time, and must then not change its format with them.
             loose[number] = formats[-1][0]
         elif row.op.kind == "embedding":
             tables[number] = row.scale.weights * sum(float(binding.nbytes(weight)) for weight in row.op.weights)
@@ -223,6 +231,8 @@ def _counted(rows: tuple[OpRow, ...], formats: list[tuple[str, ...]], binding: B
     """The rows grouped by what decides their arithmetic; rows that compute nothing are left out."""
     alike: dict[tuple[Any, ...], AlikeRows] = {}
     for number, (row, names) in enumerate(zip(rows, formats, strict=True)):
+        # They take no arithmetic of the device: with them a peak of a format that nothing computes in would be asked
+        # for.
         if row.op_class in FREE or row.op_class == "collective":
             continue
         stored = binding.format(row.op.weights[0]).name if row.op.weights else None
@@ -249,14 +259,20 @@ def quantities_of(row: OpRow, binding: Binding, effects: RuntimeEffects) -> dict
     if row.op.kind == "collective":
         message = row.op.get("share", 1) * binding.nbytes(row.op.inputs[0])
         return {"link": message}
-    work = undivided if row.scale.batch == 1 else work_of(row.part, _wider(binding, row.scale.batch))
+    work = undivided
+    if row.scale.batch != 1:  # experts see the tokens of all replicas that share them
+        sizes = {**binding.sizes, "batch": row.scale.batch * binding.sizes["batch"]}
+        work = work_of(row.part, Binding(sizes=sizes, precision=binding.precision))
     # Activations that move: those that the op's group does not keep to itself.
     kept_in = sum(binding.nbytes(tensor) for tensor in dict.fromkeys(row.fused.reads) if tensor.role == "activation")
     kept_out = sum(binding.nbytes(tensor) for tensor in row.fused.writes if tensor.role == "activation")
     reads = row.scale.reads * (work.reads - kept_in)
     writes = row.scale.writes * (work.writes - kept_out)
     moved = reads + writes
+    # A group may keep more than the rule counts, as it does for a tensor that is read twice; a polynomial has no sign
+    # yet.
     activations = moved if isinstance(moved, Polynomial) else larger(0, moved)
+    # Each kernel beyond the first reads what the one before it has written.
     passed = max(0, row.fused.launches - 1) * activations * _floats_for_bytes(row.op, binding, effects)
     extra_bytes = _extra_bytes(row, work, binding, effects) + passed
     flops = {f"flops:{name}": row.scale.flops * count for name, count in work.flops.items()}
@@ -275,14 +291,10 @@ def quantities_of(row: OpRow, binding: Binding, effects: RuntimeEffects) -> dict
 
 
 def _work(op: Op, binding: Binding) -> Work:
-    """As the rules count it, but for a table's limit, which no polynomial can say: `Prepared.tables` puts it back."""
+    """As the rules count it, but for a table's limit, which no polynomial can say: `PreparedWork.tables` has it."""
     if op.kind == "embedding" and isinstance(binding, SymbolicBinding):
         return lookup(op, binding, lambda ids, _entries: ids)
     return work_of(op, binding)
-
-
-def _wider(binding: Binding, times: int) -> Binding:
-    return Binding(sizes={**binding.sizes, "batch": times * binding.sizes["batch"]}, precision=binding.precision)
 
 
 def _extra_bytes(row: OpRow, work: Work, binding: Binding, effects: RuntimeEffects) -> Any:
@@ -292,6 +304,7 @@ def _extra_bytes(row: OpRow, work: Work, binding: Binding, effects: RuntimeEffec
         times = 0.0 if effects.cache_moves is None else effects.cache_moves.value - 1
         shared = op["heads"] // op.get("kv_heads", op["heads"])
         if effects.cache == "repeated" and shared > 1:
+            # written once for each head that shares it, and read
             times = times + shared * (2 if effects.repeat_moves is None else effects.repeat_moves.value)
         return row.scale.kv * times * work.kv_reads + row.scale.reads * _score_bytes(op, binding, effects)
     if op.weights and effects.expanded and op.kind != "embedding":
@@ -300,7 +313,7 @@ def _extra_bytes(row: OpRow, work: Work, binding: Binding, effects: RuntimeEffec
             wide = _FLOATS
         elif wide is None or wide.bits <= stored.bits or not effects.expands(op, stored.name):
             return 0
-        return row.scale.weights * 2 * wide.nbytes(binding.elements(op.weights[0]))
+        return row.scale.weights * 2 * wide.nbytes(binding.elements(op.weights[0]))  # written wide, and read again
     return 0
 
 
@@ -322,6 +335,8 @@ def _score_bytes(op: Op, binding: Binding, effects: RuntimeEffects) -> Any:
         return 0
     width = binding.format(op.inputs[0]).block_bytes
     pairs = sequences(op, binding) * _rectangle(op, binding) * width
+    # Per head the scores are written, read by the softmax, written by it and read by the product with the values: four
+    # times.
     return pairs if effects.attention == "masked" else pairs * (1 + 4 * op["heads"])
 
 
@@ -335,6 +350,7 @@ def _unpack(row: OpRow, binding: Binding) -> float:
     """Operations a byte of weights: a multiply and an add with each number that is stored there."""
     if row.op_class not in _UNPACKED or not row.op.weights:
         return 0.0
+    # Two operations for each of the 8 / bits numbers in a byte.
     return row.scale.weights * 16 / float(binding.format(row.op.weights[0]).bits)
 
 

@@ -9,7 +9,6 @@ import re
 import struct
 import zlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from math import inf
 from typing import TYPE_CHECKING, Any, Literal
 from urllib.parse import unquote, urlsplit
@@ -78,7 +77,7 @@ def parse_address(url: str) -> Address:
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Endpoint:
     """How a request to it is written. `extra` are further fields of every body."""
 

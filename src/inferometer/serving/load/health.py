@@ -6,12 +6,12 @@ import time
 from array import array
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from inferometer.core.frozen import frozen
 from inferometer.core.served import ClientReadings
 from inferometer.core.units import format_quantity
 
@@ -62,7 +62,7 @@ def saves_power(root: Path = Path("/sys")) -> bool:
     return False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class ProcessHealth:
     """Of one process over one round."""
 

@@ -12,6 +12,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from inferometer.core.frozen import frozen
 from inferometer.core.served import OK
 from inferometer.core.traffic.demand import Demand, is_taken_back
 from inferometer.serving.load.answers import Answer
@@ -37,7 +38,7 @@ _SWEEP_S = 0.05
 _SPENT = frozenset({"closed_early", "reset"})  # how a kept connection ends that the server closed in the meantime
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class RoundPlan:
     """`concurrency` is None in an open loop. `start_s` is when the clock starts, None for now."""
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import PurePath
 from typing import TYPE_CHECKING
 
+from inferometer.core.frozen import frozen
 from inferometer.core.profile import (
     DeviceFacts,
     Environment,
@@ -18,8 +18,7 @@ from inferometer.core.profile import (
 )
 from inferometer.core.served import Level, LevelFigures, Served
 from inferometer.core.statistics import median
-from inferometer.core.traffic.figures import figures_of, median_of, times_of
-from inferometer.core.traffic.knee import headline_of
+from inferometer.core.traffic.figures import figures_of, headline_of, median_of, times_of
 from inferometer.core.workload import Workload
 from inferometer.serving.load.apis import Endpoint
 from inferometer.serving.load.prompts import PromptMaker
@@ -32,7 +31,7 @@ if TYPE_CHECKING:
     from inferometer.serving.load.plan import LoadPlan
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Facts:
     """What is known before the first request. `clock_s` is the wall clock less the monotonic one."""
 

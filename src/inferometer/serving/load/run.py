@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, Self
 import numpy as np
 
 from inferometer.core.errors import DomainError
+from inferometer.core.frozen import frozen
 from inferometer.core.served import OK, Level, ServerReadings, Window
 from inferometer.core.traffic.figures import figures_of, median_of
-from inferometer.core.traffic.requests import Requests
+from inferometer.core.traffic.requests import Requests, closed_window, open_window
 from inferometer.core.traffic.spreads import spread_of
-from inferometer.core.traffic.windows import closed_window, open_window
 from inferometer.core.units import counted as number_of
 from inferometer.serving.load.apis import Endpoint, parse_address
 from inferometer.serving.load.health import readings, saves_power
@@ -172,7 +172,7 @@ _ANSWERS, _MOST_ADDED = 10, 100_000  # answer times that an added level lasts; i
 _STEPPED_S = 0.1  # a difference between the wall clock and the monotonic one that is worth a word
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class LoadProgress:
     level: str
     round: int

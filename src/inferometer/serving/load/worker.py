@@ -11,9 +11,10 @@ import pickle
 import signal
 import struct
 import sys
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import IO, TYPE_CHECKING, Any
 
+from inferometer.core.frozen import frozen
 from inferometer.serving.load.apis import Endpoint
 from inferometer.serving.load.local import Here, prepared
 from inferometer.serving.load.loops import new_loop
@@ -27,7 +28,7 @@ READY = "ready"
 _LENGTH = struct.Struct("!Q")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Setup:
     endpoint: Endpoint
     maker: PromptMaker

@@ -6,7 +6,7 @@ import asyncio
 from itertools import count
 from typing import TYPE_CHECKING
 
-from inferometer.serving.simulate.request import Request
+from inferometer.serving.simulate.request import SimulatedRequest
 from inferometer.serving.simulate.service import Cluster
 from inferometer.serving.simulate.sinks import TIMED_OUT
 
@@ -23,7 +23,7 @@ _SOON = 1e-9  # seconds: a clock that is so near to the end of a step has reache
 class Answering:
     """One request under way: `tokens` tells how many more there are as they come, `refused` why there are none."""
 
-    def __init__(self, request: Request) -> None:
+    def __init__(self, request: SimulatedRequest) -> None:
         self.request = request
         self.refused: str | None = None
         self._given = 0
@@ -67,7 +67,7 @@ class MockEngine:
         return (self._clock() - self._start) * self._speed
 
     def ask(self, input_tokens: int, output_tokens: int, pieces: tuple[Piece, ...] = ()) -> Answering:
-        request = Request(next(self._numbers), self.now, input_tokens, output_tokens)
+        request = SimulatedRequest(next(self._numbers), self.now, input_tokens, output_tokens)
         request.pieces, request.adapter, request.images = pieces, -1, ()
         answering = self._under_way[request.number] = Answering(request)
         self.cluster.submit(request)
@@ -110,10 +110,10 @@ class MockEngine:
                 answering.tell(request.output_tokens)
                 del self._under_way[number]
 
-    def _ended(self, request: Request) -> None:
+    def _ended(self, request: SimulatedRequest) -> None:
         self.prompt_tokens += request.input_tokens  # its tokens are told when the step has ended
 
-    def _refused(self, request: Request, outcome: str) -> None:
+    def _refused(self, request: SimulatedRequest, outcome: str) -> None:
         answering = self._under_way.pop(request.number, None)
         if answering is not None:
             answering.refuse(outcome if outcome != TIMED_OUT else "timeout")

@@ -12,7 +12,7 @@ from inferometer.predict.price.collectives import message_seconds
 from inferometer.predict.served.question import ServedReplica, gang_seconds, plain_step, served
 from inferometer.serving.simulate.cache import Tier
 from inferometer.serving.simulate.replica import Adapters, Encoder, EngineLimits
-from inferometer.serving.simulate.service import Pool, Service
+from inferometer.serving.simulate.service import ReplicaPool, Service
 from inferometer.serving.simulate.times import GangTimes, Speculation, StepTimes, Times, TimesApart
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ def service_of(plan: SimulationPlan) -> tuple[Service, tuple[str, ...]]:
 
 def _pool(
     plan: SimulationPlan, question: Question, replicas: int, memory: ServingMemory | None = None
-) -> tuple[Pool, tuple[str, ...]]:
+) -> tuple[ReplicaPool, tuple[str, ...]]:
     """Equal replicas. `memory` is what a rank has, where it does not hold all experts."""
     rules = scheduler_of(question.runtime_name, question.options.engine_version)
     if rules.slots is not None:
@@ -77,12 +77,12 @@ def _pool(
     if limits.seen:
         words.append(_STAMPED)
     words += more
-    return Pool(times=times, rules=rules, limits=limits, replicas=replicas), (*what.notes, *words)
+    return ReplicaPool(times=times, rules=rules, limits=limits, replicas=replicas), (*what.notes, *words)
 
 
 def _slots(
     plan: SimulationPlan, question: Question, rules: SchedulerRules, replicas: int
-) -> tuple[Pool, tuple[str, ...]]:
+) -> tuple[ReplicaPool, tuple[str, ...]]:
     """An engine with a fixed number of slots, each with its own part of the cache."""
     step, notes = plain_step(question)
     limits = EngineLimits(
@@ -108,7 +108,7 @@ def _slots(
     times: Times = StepTimes(step, limits.tokens, limits.sequences)
     if rules.apart and question.device.unit == "cpu":
         times = TimesApart(StepTimes(step, limits.tokens, 1))
-    return Pool(times=times, rules=rules, limits=limits, replicas=replicas), (*notes, words)
+    return ReplicaPool(times=times, rules=rules, limits=limits, replicas=replicas), (*notes, words)
 
 
 def _is_gang(plan: SimulationPlan) -> bool:
@@ -135,7 +135,7 @@ def _gang_memory(plan: SimulationPlan) -> ServingMemory | None:
     return served(replace(plan.question, workload=replace(workload, parallel=parallel, batch=plan.ranks))).memory
 
 
-def _gang(plan: SimulationPlan, pool: Pool, question: Question) -> tuple[Pool, tuple[str, ...]]:
+def _gang(plan: SimulationPlan, pool: ReplicaPool, question: Question) -> tuple[ReplicaPool, tuple[str, ...]]:
     """Ranks that step together, each with its own limits; their experts are split as over so many devices of TP."""
     ranks, limits, workload = plan.ranks, pool.limits, question.workload
     parallel = replace(workload.parallel, tp=workload.parallel.tp * ranks, ep=plan.question.workload.parallel.ep)
@@ -177,7 +177,7 @@ def _limits(plan: SimulationPlan, what: ServedReplica, question: Question) -> En
         per_sequence=1 + drafted,
         swap_s_per_block=swap_s,
         by_priority=bool(plan.priorities),
-        seen=_HALF if _between_steps(plan) else 0.0,
+        seen=_HALF if (plan.traffic.trace is not None and plan.traffic.trace.between_steps) else 0.0,
         longest=plan.longest,
         queue=plan.queue,
         tiers=tuple(_tier(what, question, block_tokens, *tier) for tier in plan.offload),
@@ -190,7 +190,13 @@ def _with_extras(plan: SimulationPlan, question: Question, limits: EngineLimits)
     """Adapters and images, and what is left out of them."""
     words = []
     if plan.lora is not None:
-        load_s = _adapter_bytes(question, plan.lora.rank) / _host_rate(question)
+        # Two thin matrices in 16 bits beside every product of the layers, on each device its share of them.
+        wide: int = sum(
+            block.count * (op["in_features"] + op["out_features"])
+            for block, op in question.graph.ops()
+            if op.kind == "linear" and "logits" not in op.symbols
+        )
+        load_s = (2.0 * plan.lora.rank * wide / question.workload.parallel.tp) / _host_rate(question)
         limits = replace(limits, adapters=Adapters(slots=plan.lora.slots, load_s=load_s))
         words.append(
             f"An adapter of rank {plan.lora.rank} takes {1e3 * load_s:.3g} ms from the host's memory to the device, "
@@ -207,16 +213,6 @@ def _with_extras(plan: SimulationPlan, question: Question, limits: EngineLimits)
     return limits, words
 
 
-def _adapter_bytes(question: Question, rank: int) -> float:
-    """Two thin matrices in 16 bits beside every product of the layers, on each device its share of them."""
-    wide: int = sum(
-        block.count * (op["in_features"] + op["out_features"])
-        for block, op in question.graph.ops()
-        if op.kind == "linear" and "logits" not in op.symbols
-    )
-    return 2.0 * rank * wide / question.workload.parallel.tp
-
-
 def _tier(what: ServedReplica, question: Question, block_tokens: int, size: float, rate: float | None) -> Tier:
     """A tier of all devices of a replica. Over the links to the host each device moves its own share of a block."""
     if what.memory is None:
@@ -228,10 +224,6 @@ def _tier(what: ServedReplica, question: Question, block_tokens: int, size: floa
     a_block = what.memory.kv_bytes_per_token * parallel.tp * parallel.pp * block_tokens
     load_s = _swap_s(what, question, block_tokens) if rate is None else a_block / rate
     return Tier(blocks=int(size / a_block), load_s=load_s)
-
-
-def _between_steps(plan: SimulationPlan) -> bool:
-    return plan.traffic.trace is not None and plan.traffic.trace.between_steps
 
 
 def kept_tokens(length: int, acceptance: float) -> float:

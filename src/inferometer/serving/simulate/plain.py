@@ -20,10 +20,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from inferometer.serving.simulate.replica import Replica
-    from inferometer.serving.simulate.request import Request
+    from inferometer.serving.simulate.request import SimulatedRequest
 
 
-def play(replica: Replica, coming: Iterator[Request], refuses: Callable[[Request], bool]) -> None:
+def play(replica: Replica, coming: Iterator[SimulatedRequest], refuses: Callable[[SimulatedRequest], bool]) -> None:
     """Hand over the requests when they come, and work until all have ended; `refuses` tells what never fits."""
     request = next(coming, None)
     while request is not None or not replica.is_idle:
@@ -38,8 +38,11 @@ def play(replica: Replica, coming: Iterator[Request], refuses: Callable[[Request
 
 
 def _played(  # noqa: PLR0912, PLR0915 - one loop is what makes it quick
-    replica: Replica, coming: Iterator[Request], request: Request | None, refuses: Callable[[Request], bool]
-) -> Request | None:
+    replica: Replica,
+    coming: Iterator[SimulatedRequest],
+    request: SimulatedRequest | None,
+    refuses: Callable[[SimulatedRequest], bool],
+) -> SimulatedRequest | None:
     """Until all have ended, or something happens that is left to the replica: the request that comes next."""
     rules, limits, pool = replica.rules, replica.limits, replica.pool
     decode, mixed, on_end = replica.times.decode, replica.times.mixed, replica.on_end
@@ -77,16 +80,16 @@ def _played(  # noqa: PLR0912, PLR0915 - one loop is what makes it quick
         # Replica.take: does this step read prompts, or is it one of a run that only decodes, and until when?
         until, limit, is_open = due, MOST_STEPS, held < most
         was_late, was_blocked = is_late, is_blocked
-        chunks: list[tuple[Request, int, int]] = []
+        chunks: list[tuple[SimulatedRequest, int, int]] = []
         if not count or reading or (waiting and not is_blocked and is_open):
-            # Replica._step, its begin: blocks of those that decode come first. Who would have to give way, or comes
-            # back, is left to the replica.
+            # Replica._planned, its begin: blocks of those that decode come first. Who would have to give way
+            # (Replica._preempt), or comes back (Replica._admit_ready), is left to the replica.
             need = turns[-tick % block] if count else 0
             if need > free or (waiting and (waiting[0].made or waiting[0].ready)):
                 break
             left, spare = most_tokens - count, free - need
             sizes: list[tuple[int, int]] = []
-            # Replica._chunks and _has_room, of the one prompt that was begun before.
+            # Replica._chunks and Replica._has_room, of the one prompt that was begun before.
             if reading:
                 (head,) = reading
                 size = head.target - head.done
@@ -102,7 +105,7 @@ def _played(  # noqa: PLR0912, PLR0915 - one loop is what makes it quick
                     chunks.append((head, size, head.done))
                     sizes.append((size, head.done))
                     left -= size
-            # Replica._chunks, _admit and _asked, of those that wait: nothing of theirs is in the cache here.
+            # Replica._chunks, Replica._admit and Replica._asked, of those that wait: nothing of theirs is in the cache.
             if not is_late:
                 while left > 0 and waiting and held < most:
                     head = waiting[0]
@@ -125,7 +128,7 @@ def _played(  # noqa: PLR0912, PLR0915 - one loop is what makes it quick
                     chunks.append((head, size, 0))
                     sizes.append((size, 0))
                     left -= size
-            # Replica._is_unseen, and the end of _step where no prompt is read.
+            # Replica._is_unseen, and the end of Replica._planned where no prompt is read.
             if waiting and ahead and count and waiting[0].sent > seen_s:
                 is_late = True
             if not chunks:
@@ -139,7 +142,7 @@ def _played(  # noqa: PLR0912, PLR0915 - one loop is what makes it quick
                     limit = 1
         elif not is_open or waiting:
             until = inf  # whoever comes meanwhile waits behind others until one ends
-        # How long: of a step with prompts as in Replica._step, of a run of decoding as in Replica._run.
+        # How long, and which blocks: of a step with prompts as in Replica._step, of a run of decoding as Replica._run.
         if chunks:
             free, steps = spare, 1
             if held > most_running:
@@ -161,14 +164,13 @@ def _played(  # noqa: PLR0912, PLR0915 - one loop is what makes it quick
             seconds = decode(count, context + (steps - 1) / 2)
             if steps * seconds > until - now:  # Replica._steps_until
                 for _ in range(2):  # they grow longer on the way, so look again from the middle of them
-                    fewer = ahead - int(
-                        min((now - until) / seconds + seen, 0.0) // 1.0
-                    )  # those that begin before, rounded up
+                    # those that begin before, rounded up: −(x // 1) of a negative x is its ceiling, without a call
+                    fewer = ahead - int(min((now - until) / seconds + seen, 0.0) // 1.0)
                     if fewer >= steps:
                         break
                     steps = fewer
                     seconds = decode(count, context + (steps - 1) / 2)
-            if reserves:  # Replica._need
+            if reserves:  # Replica._need and _Pace.need: where one token a step is kept, a pace has `block` turns
                 need = 0
             elif steps == 1:
                 need = turns[-tick % block]
@@ -182,7 +184,7 @@ def _played(  # noqa: PLR0912, PLR0915 - one loop is what makes it quick
                 is_late, is_blocked = was_late, was_blocked
                 break
             free -= need
-        # Replica._pass, and _read_alone where nobody decodes: then ticks stand still.
+        # Replica._pass, and Replica._read_alone where nobody decodes: then ticks stand still.
         passed, is_late = steps * seconds, False
         seen_s = now + passed - (1.0 - seen) * seconds
         now += passed
@@ -192,9 +194,9 @@ def _played(  # noqa: PLR0912, PLR0915 - one loop is what makes it quick
             least_free = free
         if count:
             tick += steps
-            gap_s.append(seconds)
+            gap_s.append(seconds)  # Replica._note_gap
             gap_tokens.append(count * steps)
-            # Replica._finish, _stop_decoding, _release and _end.
+            # Replica._finish, Replica._stop_decoding, Replica._release and Replica._end.
             while ends and ends[0][0] <= tick:
                 end, _, head = heappop(ends)
                 if head.end != end:
@@ -217,7 +219,7 @@ def _played(  # noqa: PLR0912, PLR0915 - one loop is what makes it quick
             alone += 1
         if not chunks:
             continue
-        # Replica._read, with _start_decoding of those whose prompt is whole, and _end of those with one token.
+        # Replica._read; Replica._start_decoding of those whose prompt is whole; Replica._end of those with one token.
         for head, size, before in chunks:
             read_tokens += size
             head.done = done = before + size

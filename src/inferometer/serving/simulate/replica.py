@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from inferometer.core.scheduler import SchedulerRules
     from inferometer.core.served import Spread
     from inferometer.serving.simulate.cache import Piece
-    from inferometer.serving.simulate.request import Request
+    from inferometer.serving.simulate.request import SimulatedRequest
     from inferometer.serving.simulate.times import Times
 
 MOST_STEPS = 4096  # of a run
@@ -82,7 +82,7 @@ class EngineLimits:
         """Whether somebody may go away before the answer is there."""
         return self.patience_s != inf or self.cancels is not None
 
-    def until(self, request: Request) -> float:
+    def until(self, request: SimulatedRequest) -> float:
         """When whoever asked goes away."""
         left_s = self.patience_s
         if self.cancels is not None and is_taken_back(request.number, self.cancels[0]):
@@ -119,16 +119,18 @@ class Replica:
         times: Times,
         rules: SchedulerRules,
         limits: EngineLimits,
-        on_end: Callable[[Request], None],
-        on_dropped: Callable[[Request], None] | None = None,
+        on_end: Callable[[SimulatedRequest], None],
+        on_dropped: Callable[[SimulatedRequest], None] | None = None,
     ) -> None:
         self.rules, self.limits, self.times, self.on_end = rules, limits, times, on_end
         self._on_dropped = on_dropped
-        self._leaving: list[tuple[float, int, Request]] = []  # by when whoever asked goes away
+        self._leaving: list[tuple[float, int, SimulatedRequest]] = []  # by when whoever asked goes away
         self._can_leave = limits.is_left
         self.holds = False  # whether the blocks of a request that has ended stay, until they are let go
-        self.held: dict[Request, tuple[int, Sequence[Piece]]] = {}
-        self.on_room: Callable[[Request], None] | None = None  # hears of those that bring their cache and have room
+        self.held: dict[SimulatedRequest, tuple[int, Sequence[Piece]]] = {}
+        self.on_room: Callable[[SimulatedRequest], None] | None = (
+            None  # hears of those that bring their cache and have room
+        )
         self._moved_in: OrderedDict[int, None] = OrderedDict()  # adapters, the last used one last
         self._encoded: OrderedDict[int, None] = OrderedDict()  # images, in the order of their last use
         self.adapter_loads = self.images_encoded = self.images_found = 0
@@ -136,9 +138,9 @@ class Replica:
         self._passes = limits.by_priority or limits.adapters is not None
         self.pool = BlockPool(limits.blocks, limits.block_tokens, limits.tiers)
         self.now = 0.0
-        self.waiting: deque[Request] = deque()
-        self.running: dict[Request, None] = {}  # in the order in which they were admitted
-        self.reading: dict[Request, None] = {}  # those whose prompt is not read yet
+        self.waiting: deque[SimulatedRequest] = deque()
+        self.running: dict[SimulatedRequest, None] = {}  # in the order in which they were admitted
+        self.reading: dict[SimulatedRequest, None] = {}  # those whose prompt is not read yet
         self.preempted = self.hit_tokens = self.read_tokens = self.steps = 0
         self.busy_s = self.sequence_s = self.block_s = 0.0
         self.most_blocks = self.most_running = self.most_waiting = 0
@@ -148,7 +150,7 @@ class Replica:
         self.most_steps = MOST_STEPS
         self.pause = False  # whether `advance` comes back after every end
         self.from_s, self.until_s = 0.0, inf  # when it can be given requests
-        self.ends: list[tuple[int, int, Request]] = []
+        self.ends: list[tuple[int, int, SimulatedRequest]] = []
         self.tick, self.base, self._end_sum, self.decoding = 0, 0.0, 0, 0
         # Ticks in which a sequence needs one more block come every so many: how many sequences at each turn. Where a
         # draft suits some requests better than others, each pace has its own.
@@ -186,7 +188,7 @@ class Replica:
     def is_idle(self) -> bool:
         return not self.running and not self.waiting
 
-    def submit(self, request: Request) -> None:
+    def submit(self, request: SimulatedRequest) -> None:
         if self.now < request.sent and not self.running and (not self.waiting or self.is_stalled):
             self.now = self.seen_s = request.sent
         if not self.limits.prefix_cache:
@@ -203,7 +205,7 @@ class Replica:
             self.is_blocked = False
         self.most_waiting = max(self.most_waiting, len(self.waiting))
 
-    def _insert(self, request: Request) -> None:
+    def _insert(self, request: SimulatedRequest) -> None:
         place = len(self.waiting)
         while place and self.waiting[place - 1].priority > request.priority:
             place -= 1
@@ -229,7 +231,7 @@ class Replica:
         """Whether it can begin nothing before somebody takes away what it holds."""
         return self.is_blocked and bool(self.held) and not self.running
 
-    def let_go(self, request: Request, now: float) -> None:
+    def let_go(self, request: SimulatedRequest, now: float) -> None:
         """The blocks of a request that has ended are needed no longer."""
         if self.is_stalled:
             self.now = max(self.now, now)
@@ -247,7 +249,7 @@ class Replica:
                     self._on_dropped(request)
         return is_any
 
-    def drop(self, request: Request) -> bool:
+    def drop(self, request: SimulatedRequest) -> bool:
         """Forget a request, wherever it is; whether it was here."""
         if request in self.running:
             del self.running[request]
@@ -262,13 +264,13 @@ class Replica:
         self.is_blocked = False
         return True
 
-    def made_of(self, request: Request) -> int:
+    def made_of(self, request: SimulatedRequest) -> int:
         """Tokens that a running request has made."""
         if not request.end:
             return request.made
         return max(1, request.output_tokens - ceil((request.end - self.tick) * self._pace(request).kept))
 
-    def _pace(self, request: Request) -> _Pace:
+    def _pace(self, request: SimulatedRequest) -> _Pace:
         return self.paces[request.number % len(self.paces)]
 
     def take(self, until: float) -> bool:
@@ -379,7 +381,7 @@ class Replica:
                 is_any = True
         return is_any
 
-    def _end(self, request: Request) -> None:
+    def _end(self, request: SimulatedRequest) -> None:
         if self.rules.ahead and (self.is_blocked or len(self.running) >= self.limits.sequences):
             self.is_late = True  # the next step is planned already, without what becomes free now
         del self.running[request]
@@ -392,7 +394,7 @@ class Replica:
         self.is_blocked = False
         self.on_end(request)
 
-    def _start_decoding(self, request: Request) -> None:
+    def _start_decoding(self, request: SimulatedRequest) -> None:
         """Its prompt is read: from the next step on it makes tokens."""
         pace, tick = self._pace(request), self.tick
         request.end = tick + ceil((request.output_tokens - request.made) / pace.kept - 1e-9)
@@ -408,7 +410,7 @@ class Replica:
             request.blocks += (-tick - request.turn) // pace.period
         heappush(self.ends, (request.end, request.number, request))
 
-    def _stop_decoding(self, request: Request) -> None:
+    def _stop_decoding(self, request: SimulatedRequest) -> None:
         pace = self._pace(request)
         self.base -= request.base
         self.rate -= pace.kept
@@ -419,7 +421,7 @@ class Replica:
             request.blocks -= (-self.tick - request.turn) // pace.period
         request.end = 0
 
-    def _release(self, request: Request, name: object) -> None:
+    def _release(self, request: SimulatedRequest, name: object) -> None:
         """Give its blocks back; with a name, what it computed can be found again."""
         own = request.blocks - request.shared
         if request.answer and name is None and self.limits.prefix_cache and not request.ready:
@@ -433,7 +435,7 @@ class Replica:
         if pieces:
             self.pool.leave(pieces)
 
-    def _preempt(self) -> Request:
+    def _preempt(self) -> SimulatedRequest:
         """Make room: one request goes back to the front of those that wait."""
         victim = self._victim()
         del self.running[victim]
@@ -465,11 +467,11 @@ class Replica:
         self.waiting.appendleft(victim)
         return victim
 
-    def _is_full(self, request: Request) -> bool:
+    def _is_full(self, request: SimulatedRequest) -> bool:
         """Whether one that decodes needs another block in this tick."""
         return not self.reserves and (self.tick + request.turn) % self._pace(request).period == 0
 
-    def _victim(self) -> Request:
+    def _victim(self) -> SimulatedRequest:
         if self.rules.victim == "shortest":
             return min(self.running, key=lambda request: self.tick - request.end + request.output_tokens)
         if self.limits.by_priority:
@@ -488,7 +490,7 @@ class Replica:
             return self.do_step(chunks, self.times.mixed(sizes, self.decoding, self.context))
         return self.do_step(chunks, self.times.mixed(sizes, 0, 0.0))
 
-    def _planned(self) -> tuple[list[tuple[Request, int]], bool]:
+    def _planned(self) -> tuple[list[tuple[SimulatedRequest, int]], bool]:
         """The prompts of the next step; and without any, whether only one step of decoding is sure to be next."""
         decodes = self.rules.order == "decode"
         preempted = self.preempted
@@ -513,7 +515,7 @@ class Replica:
                 raise RuntimeError("A simulated engine has requests and can begin none of them: a fault of the rules.")
         return chunks, is_late or is_stopped
 
-    def do_step(self, chunks: list[tuple[Request, int]], seconds: float) -> bool:
+    def do_step(self, chunks: list[tuple[SimulatedRequest, int]], seconds: float) -> bool:
         """The step with these prompts has taken so long; whether a request has ended with it."""
         if self.rules.order == "decode" and self.decoding:
             self._pass(1, seconds + self._spent())
@@ -538,7 +540,7 @@ class Replica:
     def has_blocks(self, steps: int) -> bool:
         return self.reserves or self._need(steps) <= self.pool.free
 
-    def plan_step(self) -> list[tuple[Request, int]]:
+    def plan_step(self) -> list[tuple[SimulatedRequest, int]]:
         """The prompts that the next step reads; whoever must give way for those that decode has done so."""
         return self._planned()[0]
 
@@ -566,9 +568,9 @@ class Replica:
         if decoding:
             self._delay_s += seconds
 
-    def _chunks(self, budget: int, *, can_admit: bool) -> list[tuple[Request, int]]:
+    def _chunks(self, budget: int, *, can_admit: bool) -> list[tuple[SimulatedRequest, int]]:
         """What the step reads: prompts that were begun before, then new ones while tokens and blocks are left."""
-        chunks: list[tuple[Request, int]] = []
+        chunks: list[tuple[SimulatedRequest, int]] = []
         for request in list(self.reading):
             if budget <= 0:
                 return chunks
@@ -580,7 +582,7 @@ class Replica:
                     self.pool.fill(request.pieces, request.done + size)
         chunks = [chunk for chunk in chunks if chunk[0] in self.running]
         running, waiting, most = self.running, self.waiting, self.limits.sequences
-        passed: list[Request] = []  # whose adapter has no slot: others go before them
+        passed: list[SimulatedRequest] = []  # whose adapter has no slot: others go before them
         while can_admit and budget > 0 and waiting and len(running) < most:
             request = waiting[0]
             if self.rules.ahead and self.decoding and request.sent > self.seen_s:
@@ -607,12 +609,12 @@ class Replica:
         waiting.extendleft(reversed(passed))
         return chunks
 
-    def _has_slot(self, request: Request, adapters: Adapters) -> bool:
+    def _has_slot(self, request: SimulatedRequest, adapters: Adapters) -> bool:
         """Whether a request's adapter is in use, or can be beside those that are."""
         used = {other.adapter for other in self.running if other.adapter >= 0}
         return request.adapter < 0 or request.adapter in used or len(used) < adapters.slots
 
-    def _move_in(self, request: Request, adapters: Adapters) -> None:
+    def _move_in(self, request: SimulatedRequest, adapters: Adapters) -> None:
         """Its adapter is there when the step begins; one that nobody uses makes room."""
         if request.adapter in self._moved_in:
             self._moved_in.move_to_end(request.adapter)
@@ -624,7 +626,7 @@ class Replica:
         self.adapter_loads += 1
         self._extra_s += adapters.load_s
 
-    def _encode(self, request: Request, encoder: Encoder) -> None:
+    def _encode(self, request: SimulatedRequest, encoder: Encoder) -> None:
         """Its images become tokens in the step that begins its prompt, but for those whose result is kept."""
         for image in request.images:
             if image in self._encoded:
@@ -637,7 +639,7 @@ class Replica:
             while len(self._encoded) > max(1, encoder.cache_tokens // encoder.image_tokens):
                 self._encoded.popitem(last=False)
 
-    def _has_room(self, request: Request, size: int) -> bool:
+    def _has_room(self, request: SimulatedRequest, size: int) -> bool:
         """Blocks for the next chunk of a prompt that was begun; others give way for it, or it gives way itself."""
         need = -(-(request.done + size) // self.limits.block_tokens) - request.blocks
         while need > self.pool.free:
@@ -648,7 +650,7 @@ class Replica:
             request.blocks += need
         return True
 
-    def _admit(self, request: Request, budget: int) -> int:
+    def _admit(self, request: SimulatedRequest, budget: int) -> int:
         """How many tokens of its prompt the step reads; 0: the cache has no room for it yet."""
         pool, block = self.pool, self.limits.block_tokens
         own = ("own", request.number)
@@ -680,7 +682,7 @@ class Replica:
         self.hit_tokens += done
         return size
 
-    def _asked(self, request: Request, reached: int) -> int:
+    def _asked(self, request: SimulatedRequest, reached: int) -> int:
         """Tokens that must have room in the cache before a request is admitted, by the engine's rule."""
         match self.rules.admission:
             case "prompt":
@@ -698,7 +700,7 @@ class Replica:
         left = min(self._end_sum - self.decoding * self.tick, _CLIP * self.decoding) * self.rate / self.decoding
         return ceil(self._ratio * left / self.limits.block_tokens)
 
-    def _admit_ready(self, request: Request) -> bool:
+    def _admit_ready(self, request: SimulatedRequest) -> bool:
         """One that brings its cache along: it needs the room, and decodes from this step on."""
         block = self.limits.block_tokens
         reached = request.input_tokens + request.output_tokens if self.reserves else request.done
@@ -722,7 +724,7 @@ class Replica:
             self._taken += 1
         return True
 
-    def _read(self, chunks: list[tuple[Request, int]]) -> bool:
+    def _read(self, chunks: list[tuple[SimulatedRequest, int]]) -> bool:
         """The step is over: chunks are read, and whose prompt is whole has made a token."""
         is_any = False
         for request, size in chunks:

@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from inferometer.serving.simulate.cache import Piece
 
 
-class Request:
+class SimulatedRequest:
     """Made by the million: what has not happened yet stands once, in the class. Times are seconds; NaN is not yet.
 
     `target` is how many tokens must be read before its next token: the prompt, and after a preemption also what it had
@@ -44,5 +44,5 @@ class Request:
         self.pieces: tuple[Piece, ...] = ()
         self.answer: tuple[Piece, ...] = ()  # what the next turn's prompt calls this one's answer
 
-    def __lt__(self, other: Request) -> bool:
+    def __lt__(self, other: SimulatedRequest) -> bool:
         return self.number < other.number

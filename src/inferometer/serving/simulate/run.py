@@ -14,18 +14,16 @@ from inferometer.core.profile import DeviceFacts, ModelFacts, Profile, Provenanc
 from inferometer.core.served import Level, LevelFigures, ServerReadings, Spread, Window
 from inferometer.core.served import Served as ServedLevels
 from inferometer.core.traffic.demand import class_of
-from inferometer.core.traffic.figures import figures_of
-from inferometer.core.traffic.knee import headline_of
-from inferometer.core.traffic.requests import Requests
+from inferometer.core.traffic.figures import figures_of, headline_of
+from inferometer.core.traffic.requests import Requests, closed_window, open_window
 from inferometer.core.traffic.spreads import merged
-from inferometer.core.traffic.windows import closed_window, open_window
 from inferometer.serving.load.plan import LoadPlan, LoadStep, demand_of
 from inferometer.serving.load.profile import phases_of, summary_of, workload_of
 from inferometer.serving.load.saturate import next_step, next_within, within_words
 from inferometer.serving.simulate.building import ENDLESS, service_of
 from inferometer.serving.simulate.service import Cluster, Service, TwoPools
 from inferometer.serving.simulate.sinks import BROKEN_OFF, Columns, Streamed
-from inferometer.serving.simulate.source import Source
+from inferometer.serving.simulate.source import RequestSource
 from inferometer.version import __version__
 
 if TYPE_CHECKING:
@@ -34,7 +32,7 @@ if TYPE_CHECKING:
     from inferometer.core.traffic.demand import Demand
     from inferometer.serving.simulate.plan import SimulationPlan
     from inferometer.serving.simulate.replica import Replica
-    from inferometer.serving.simulate.request import Request
+    from inferometer.serving.simulate.request import SimulatedRequest
 
 MOST_KEPT = 200_000  # requests of a level that are kept one by one
 _PART = 65_536
@@ -129,17 +127,17 @@ def _run(  # noqa: PLR0913, PLR0917 - what runs, and who hears of it
     plan: SimulationPlan,
     service: Service,
     demands: Sequence[Demand] | Iterator[Demand],
-    ended: Callable[[Request], None],
-    refused: Callable[[Request, str], None],
+    ended: Callable[[SimulatedRequest], None],
+    refused: Callable[[SimulatedRequest, str], None],
     concurrency: int | None,
 ) -> list[Cluster]:
-    source = Source(demands, concurrency=concurrency, kinds=plan.kinds)
+    source = RequestSource(demands, concurrency=concurrency, kinds=plan.kinds)
 
-    def on_end(request: Request) -> None:
+    def on_end(request: SimulatedRequest) -> None:
         ended(request)
         source.ended(request)
 
-    def on_refused(request: Request, outcome: str) -> None:
+    def on_refused(request: SimulatedRequest, outcome: str) -> None:
         refused(request, outcome)
         for other in source.broken(request):
             refused(other, BROKEN_OFF)

@@ -17,7 +17,7 @@ from inferometer.serving.simulate.times import GangTimes, Times
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from inferometer.serving.simulate.request import Request
+    from inferometer.serving.simulate.request import SimulatedRequest
     from inferometer.serving.simulate.times import RankLoad
 
 
@@ -63,7 +63,7 @@ def _step(ranks: Sequence[Replica], times: GangTimes, until: float) -> bool:
     return is_any
 
 
-def _load(rank: Replica, chunks: Sequence[tuple[Request, int]]) -> RankLoad:
+def _load(rank: Replica, chunks: Sequence[tuple[SimulatedRequest, int]]) -> RankLoad:
     sizes = [(size, request.done) for request, size in chunks]
     return sizes, rank.decoding, rank.context if rank.decoding else 0.0
 
@@ -116,7 +116,7 @@ class Scaling:
 
 
 @frozen
-class Pool:
+class ReplicaPool:
     """Equal replicas: their steps' times, their scheduler, their limits."""
 
     times: Times
@@ -131,10 +131,10 @@ class Pool:
 class Service:
     """With `reading`, a pool of its own reads prompts and hands the cache over: `handover_s` a token of the prompt."""
 
-    pool: Pool
+    pool: ReplicaPool
     routing: Routing = "round-robin"
     scaling: Scaling | None = None
-    reading: Pool | None = None
+    reading: ReplicaPool | None = None
     handover_s: float = 0.0
 
 
@@ -145,8 +145,8 @@ class Coming(Protocol):
     def follows(self) -> bool: ...
     @property
     def next_s(self) -> float: ...
-    def take(self) -> Request: ...
-    def plain(self) -> Iterator[Request] | None: ...
+    def take(self) -> SimulatedRequest: ...
+    def plain(self) -> Iterator[SimulatedRequest] | None: ...
 
 
 class Cluster:
@@ -154,9 +154,9 @@ class Cluster:
 
     def __init__(
         self,
-        pool: Pool,
-        on_end: Callable[[Request], None],
-        on_refused: Callable[[Request, str], None],
+        pool: ReplicaPool,
+        on_end: Callable[[SimulatedRequest], None],
+        on_refused: Callable[[SimulatedRequest, str], None],
         *,
         routing: Routing = "round-robin",
         scaling: Scaling | None = None,
@@ -188,11 +188,11 @@ class Cluster:
         replica.from_s = replica.now = from_s
         return replica
 
-    def _ended(self, request: Request) -> None:
+    def _ended(self, request: SimulatedRequest) -> None:
         self.under_way -= 1
         self._on_end(request)
 
-    def _dropped(self, request: Request) -> None:
+    def _dropped(self, request: SimulatedRequest) -> None:
         self.under_way -= 1
         is_early = request.until < request.due + self._pool.limits.patience_s
         self._on_refused(request, CANCELLED if is_early else TIMED_OUT)
@@ -213,7 +213,7 @@ class Cluster:
         else:
             self._run_timed(source)
 
-    def refuses(self, request: Request) -> bool:
+    def refuses(self, request: SimulatedRequest) -> bool:
         """Whether a request is longer than the whole cache, or than the engine takes."""
         if request.input_tokens + request.output_tokens <= self._most_tokens:
             return False
@@ -247,11 +247,11 @@ class Cluster:
             else:
                 return
 
-    def choose(self, request: Request) -> Replica:
+    def choose(self, request: SimulatedRequest) -> Replica:
         taking = [replica for replica in self.replicas if replica.from_s <= request.sent < replica.until_s]
         return self._chosen(taking or self.replicas[:1], request)
 
-    def submit(self, request: Request, to: Replica | None = None) -> None:
+    def submit(self, request: SimulatedRequest, to: Replica | None = None) -> None:
         """Hand a request to a replica, or refuse it."""
         if self.refuses(request):
             return
@@ -262,7 +262,7 @@ class Cluster:
         self.under_way += 1
         chosen.submit(request)
 
-    def _chosen(self, replicas: Sequence[Replica], request: Request) -> Replica:
+    def _chosen(self, replicas: Sequence[Replica], request: SimulatedRequest) -> Replica:
         if len(replicas) == 1:
             return replicas[0]
         if self._routing == "round-robin":
@@ -330,7 +330,10 @@ class TwoPools:
     """
 
     def __init__(
-        self, service: Service, on_end: Callable[[Request], None], on_refused: Callable[[Request, str], None]
+        self,
+        service: Service,
+        on_end: Callable[[SimulatedRequest], None],
+        on_refused: Callable[[SimulatedRequest, str], None],
     ) -> None:
         assert service.reading is not None  # noqa: S101 - asked before
         self._token_s, self._on_end, self._on_refused = service.handover_s, on_end, on_refused
@@ -340,7 +343,7 @@ class TwoPools:
             replica.pause = replica.holds = True
             replica.on_end = lambda request, replica=replica: self._read(request, replica)  # type: ignore[misc] # bound
         self._wanted: dict[int, int] = {}  # tokens of an answer, by the number of its request
-        self._sent: list[tuple[float, int, Request, Replica]] = []  # on the link, by when they arrive
+        self._sent: list[tuple[float, int, SimulatedRequest, Replica]] = []  # on the link, by when they arrive
         self._free_s: dict[int, float] = {}  # by replica: when its end of the link is free
         self._holding: dict[int, Replica] = {}  # by request: the reader whose blocks it still has
         self.waited_s = 0.0  # for the link
@@ -367,12 +370,12 @@ class TwoPools:
             else:
                 self._begin(source.take())
 
-    def _begin(self, request: Request) -> None:
+    def _begin(self, request: SimulatedRequest) -> None:
         if not self.writers.refuses(request):
             self._wanted[request.number], request.output_tokens = request.output_tokens, 1
             self.readers.submit(request)
 
-    def _read(self, request: Request, reader: Replica) -> None:
+    def _read(self, request: SimulatedRequest, reader: Replica) -> None:
         """Its first token is there: it needs the other pool for the next ones."""
         self.readers.under_way -= 1
         request.output_tokens = self._wanted.pop(request.number)
@@ -397,12 +400,12 @@ class TwoPools:
         writer.on_room = lambda other: self._let_go(other, writer.now)
         self.writers.submit(request, writer)
 
-    def _let_go(self, request: Request, now: float) -> None:
+    def _let_go(self, request: SimulatedRequest, now: float) -> None:
         reader = self._holding.pop(request.number, None)
         if reader is not None:  # one that was preempted there has come back
             reader.let_go(request, now)
 
-    def _refused(self, request: Request, outcome: str) -> None:
+    def _refused(self, request: SimulatedRequest, outcome: str) -> None:
         request.output_tokens = self._wanted.pop(request.number, request.output_tokens)
         self._let_go(request, request.sent)
         self._on_refused(request, outcome)

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from inferometer.core.served import Objective
-    from inferometer.serving.simulate.request import Request
+    from inferometer.serving.simulate.request import SimulatedRequest
 
 TOO_LONG = "too_long"  # the outcome of a request that the cache could not hold even alone, or the engine refuses
 QUEUE_FULL = "queue_full"  # of one that came when as many waited as may
@@ -33,12 +33,12 @@ class Columns:
     def __len__(self) -> int:
         return len(self._rows)
 
-    def ended(self, request: Request) -> None:
+    def ended(self, request: SimulatedRequest) -> None:
         self._rows.append((
             request.due, request.first, request.last, request.input_tokens, request.output_tokens, request.number, OK,
         ))  # fmt: skip
 
-    def refused(self, request: Request, outcome: str) -> None:
+    def refused(self, request: SimulatedRequest, outcome: str) -> None:
         self._rows.append(
             (request.due, -1.0, -1.0, request.input_tokens, request.output_tokens, request.number, outcome)
         )
@@ -73,13 +73,13 @@ class Streamed:
         self._tokens_in = self._tokens_out = 0
         self._last_due = start_s
 
-    def ended(self, request: Request) -> None:
+    def ended(self, request: SimulatedRequest) -> None:
         rows = self._rows
         rows += (request.due, request.first, request.last, request.input_tokens, request.output_tokens)
         if len(rows) >= _PIECE:
             self._flush()
 
-    def refused(self, _request: Request, outcome: str) -> None:
+    def refused(self, _request: SimulatedRequest, outcome: str) -> None:
         self._requests += 1
         self._refused[outcome] += 1
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from inferometer.core.frozen import frozen
 from inferometer.core.traffic.demand import class_of, evenly
-from inferometer.serving.simulate.request import Request
+from inferometer.serving.simulate.request import SimulatedRequest
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -37,7 +37,7 @@ _ALIKE = Kinds()
 _ADAPTERS, _PICTURES = 3**0.5, 7**0.5  # irrational, and other than the one of classes
 
 
-class Source:
+class RequestSource:
     """`next_s` is when the next request comes; `take` gives it. `ended` makes those that waited for an end.
 
     Several demands, one after the other, are the parts of one that would be too large as a whole: times go on.
@@ -50,7 +50,7 @@ class Source:
         self._has_followers = first is not None and bool(first.after)
         self._coming = self._requests(parts if first is None else chain((first,), parts))
         self._kinds = kinds
-        self._ready: list[tuple[float, int, Request]] = []
+        self._ready: list[tuple[float, int, SimulatedRequest]] = []
         self._waiting: dict[int, list[_Waiting]] = {}  # by the number of a request: those that wait for its answer
         self._strands: list[int] = []  # by request: all that wait for each other are one, and take one place
         self._left: Counter[int] = Counter()  # by strand: its requests that have not ended
@@ -70,7 +70,7 @@ class Source:
         timed = inf if self._next is None or self.waits else self._next.due
         return min(timed, self._ready[0][0]) if self._ready else timed
 
-    def take(self) -> Request:
+    def take(self) -> SimulatedRequest:
         timed = self._next
         if self._ready and (timed is None or self.waits or self._ready[0][0] <= timed.due):
             return heappop(self._ready)[2]
@@ -78,13 +78,13 @@ class Source:
         self._next = next(self._coming, None)
         return timed
 
-    def plain(self) -> Iterator[Request] | None:
+    def plain(self) -> Iterator[SimulatedRequest] | None:
         """All requests, where each comes by the clock and shares nothing with others; else None."""
         if not self._is_plain or self._next is None:
             return None
         return chain((self._next,), self._coming)
 
-    def ended(self, request: Request) -> None:
+    def ended(self, request: SimulatedRequest) -> None:
         """Those that waited for its answer come nearer; where all of its strand have ended, its place is free."""
         for waiting in self._waiting.pop(request.number, ()):
             waiting.left -= 1
@@ -94,7 +94,7 @@ class Source:
                 self._push(waiting.request)
         self._over(request, request.last)
 
-    def broken(self, request: Request) -> Iterator[Request]:
+    def broken(self, request: SimulatedRequest) -> Iterator[SimulatedRequest]:
         """All that wait for the answer to a request that was refused, or for each other's: they never come."""
         for waiting in self._waiting.pop(request.number, ()):
             if waiting.left > 0:  # it may wait for several that fail
@@ -103,7 +103,7 @@ class Source:
                 yield from self.broken(waiting.request)
         self._over(request, request.sent)
 
-    def _over(self, request: Request, now: float) -> None:
+    def _over(self, request: SimulatedRequest, now: float) -> None:
         if self.waits:
             strand = self._strands[request.number]
             self._left[strand] -= 1
@@ -123,25 +123,25 @@ class Source:
             request.due = request.sent = now
             self._push(request)
 
-    def _push(self, request: Request) -> None:
+    def _push(self, request: SimulatedRequest) -> None:
         heappush(self._ready, (request.due, request.number, request))
 
-    def _requests(self, demands: Iterator[Demand]) -> Iterator[Request]:
+    def _requests(self, demands: Iterator[Demand]) -> Iterator[SimulatedRequest]:
         return chain.from_iterable(self._parts(demands))
 
-    def _parts(self, demands: Iterator[Demand]) -> Iterator[Iterator[Request]]:
+    def _parts(self, demands: Iterator[Demand]) -> Iterator[Iterator[SimulatedRequest]]:
         number, start = 0, 0.0
         for demand in demands:
             due = (start + demand.due_s).tolist() if demand.is_open else [0.0] * len(demand)
             if self._is_plain:
                 numbers = range(number, number + len(demand))
-                yield map(Request, numbers, due, demand.input_tokens.tolist(), demand.output_tokens.tolist())
+                yield map(SimulatedRequest, numbers, due, demand.input_tokens.tolist(), demand.output_tokens.tolist())
             else:
                 yield self._in_order(demand, number, due)
             number += len(demand)
             start = due[-1] if due else start
 
-    def _in_order(self, demand: Demand, number: int, due: list[float]) -> Iterator[Request]:
+    def _in_order(self, demand: Demand, number: int, due: list[float]) -> Iterator[SimulatedRequest]:
         """Requests that wait for nobody; those that do are kept until their answers have come."""
         prompts, talks = demand.prompt_tokens().tolist(), _Talks(demand, number)
         if self.waits:
@@ -149,7 +149,7 @@ class Source:
             self._left.update(self._strands)
         requests = []
         for index, tokens in enumerate(prompts):
-            request = Request(number + index, due[index], tokens, int(demand.output_tokens[index]))
+            request = SimulatedRequest(number + index, due[index], tokens, int(demand.output_tokens[index]))
             request.pieces = talks.pieces(index, tokens)
             self._mark(request)
             requests.append(request)
@@ -164,7 +164,7 @@ class Source:
                 self._waiting.setdefault(number + other, []).append(waiting)
         return iter([requests[index] for index in demand.first])
 
-    def _mark(self, request: Request) -> None:
+    def _mark(self, request: SimulatedRequest) -> None:
         kinds, number = self._kinds, request.number
         if kinds.priorities:
             request.priority = class_of(kinds.priorities, number)
@@ -181,7 +181,7 @@ class _Waiting:
 
     __slots__ = ("left", "request", "wait_s")
 
-    def __init__(self, request: Request, left: int, wait_s: float) -> None:
+    def __init__(self, request: SimulatedRequest, left: int, wait_s: float) -> None:
         self.request, self.left, self.wait_s = request, left, wait_s
 
 
@@ -211,7 +211,7 @@ class _Talks:
         return pieces
 
 
-def _after(earlier: Request, later: Request) -> tuple[Piece, ...]:
+def _after(earlier: SimulatedRequest, later: SimulatedRequest) -> tuple[Piece, ...]:
     """The pieces of a later prompt that stand where the earlier one's answer does: none where it does not go on."""
     count = len(earlier.pieces)
     if later.pieces[:count] != earlier.pieces or sum(size for _, size in earlier.pieces) != earlier.input_tokens:

@@ -2,7 +2,7 @@
 
 from alembic import context
 
-from inferometer.store.revisions import VERSION_TABLE
+from inferometer.store.location import VERSION_TABLE
 from inferometer.store.tables import metadata
 
 context.configure(

@@ -13,7 +13,7 @@ from sqlalchemy import ColumnElement, Connection, and_, func, literal_column, or
 from inferometer.core.frozen import frozen
 from inferometer.core.job import FINAL, Job, JobEnd, JobEvent, JobResult, JobState
 from inferometer.core.units import format_duration
-from inferometer.store import ids, names, writing
+from inferometer.store import names, writing
 from inferometer.store.queue import devices, events, shares
 from inferometer.store.queue.leasing import held_row, others_can
 from inferometer.store.queue.rows import devices_of, job_of, no_job, packed_result, unpacked_job, unpacked_result
@@ -180,9 +180,9 @@ def _store_runs(connection: Connection, row: Any, brought: Finished, now_us: int
             "status": status, "reason": names.clean(brought.result.error, most=2000), "created_us": now_us,
             "started_us": row.leased_us, "ended_us": now_us, "heartbeat_us": now_us, **belongings.headline,
         }  # fmt: skip
-        run = ids.new_id(now_us / 1e6)
+        run = names.new_id(now_us / 1e6)
         while not writing.begin(connection, run, draft, columns):
-            run = ids.new_id(now_us / 1e6)
+            run = names.new_id(now_us / 1e6)
         writing.keep(connection, run, belongings, now_us)
         first = first or run
     return first

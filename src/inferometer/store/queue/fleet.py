@@ -14,7 +14,7 @@ from inferometer.store import files as store_files
 from inferometer.store import names, writing
 from inferometer.store.engine import Database
 from inferometer.store.errors import LeaseLostError
-from inferometer.store.opened import Opened
+from inferometer.store.opened import OpenedStore
 from inferometer.store.queue import devices, ending, events, leasing, shares
 from inferometer.store.queue.ending import Finished, Taken
 from inferometer.store.queue.rows import device_named, devices_of, job_of, job_row, jobs_in_sight, jobs_query
@@ -41,7 +41,7 @@ _MOST_JOBS = 1000
 _GRADED_US = 30 * 86_400_000_000
 
 
-class Fleet(Opened):
+class Fleet(OpenedStore):
     """Every call is one transaction: all of it or nothing, durable when it returns."""
 
     def __init__(self, database: Database, *, timing: LeaseTiming | None = None, **opened: Any) -> None:
@@ -49,7 +49,7 @@ class Fleet(Opened):
         self.timing = timing or LeaseTiming()
 
     @classmethod
-    def of(cls, store: Opened, timing: LeaseTiming | None = None) -> "Fleet":
+    def of(cls, store: OpenedStore, timing: LeaseTiming | None = None) -> "Fleet":
         """The queue in a store's database, by the store's clock."""
         return cls(store.database, timing=timing, clock=store._clock)  # noqa: SLF001 - the same kind of object
 

@@ -19,7 +19,7 @@ from sqlalchemy import (
 
 from inferometer.core.errors import DomainError
 from inferometer.core.job import Job
-from inferometer.store import ids, names
+from inferometer.store import names
 from inferometer.store.errors import LeaseLostError
 from inferometer.store.finding import project_id
 from inferometer.store.queue import devices, events, shares
@@ -77,7 +77,7 @@ def submit(connection: Connection, new: NewJob, *, now_us: int) -> tuple[str, bo
     if same is not None:
         return same, False
     while True:
-        job_id = ids.new_id(now_us / 1e6)
+        job_id = names.new_id(now_us / 1e6)
         row = {
             "id": job_id, "key": job.id, "project_id": project, "user": new.user,
             "name": None if new.name is None else names.valid_name("run", new.name),
@@ -318,7 +318,7 @@ def _handed_out(connection: Connection, pairs: Sequence[tuple[str, RowMapping]],
         said = events.told(row["key"], 0, now_us, "preparing", f"{device} takes it.")
         told += events.numbered(row["id"], row["events"], [said])
         changes = {
-            "device": device, "state": "preparing", "lease": ids.new_id(now_us / 1e6), "lease_until_us": until,
+            "device": device, "state": "preparing", "lease": names.new_id(now_us / 1e6), "lease_until_us": until,
             "leased_us": now_us, "attempts": row["attempts"] + 1, "sequence": 0, "reason": None, "heard_us": None,
             "late_us": None,
             "events": row["events"] + 1,

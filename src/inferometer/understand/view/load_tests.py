@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from inferometer.core.frozen import frozen
 from inferometer.core.served import Distribution, Level, LevelFigures, Objective, Served
-from inferometer.core.traffic.figures import figures_of, median_of
-from inferometer.core.traffic.knee import Knee, knee_of
+from inferometer.core.traffic.figures import Knee, figures_of, knee_of, median_of
 from inferometer.core.traffic.traces import trace_document
 from inferometer.core.units import counted, format_number, format_quantity
 from inferometer.understand.view.cards import Card, View

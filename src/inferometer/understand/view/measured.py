@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from inferometer.core.sample import Interval, Summary
-    from inferometer.measure.bench.compare import Comparison, Metric
+    from inferometer.measure.bench.compare import ComparedMetric, Comparison
     from inferometer.measure.bench.measurement import Measurement
 
 _COLUMNS = (
@@ -168,11 +168,11 @@ def comparison_numbers(comparisons: Sequence[Comparison]) -> ReportTable:
     return ReportTable(columns=_NUMBERS, rows=rows)
 
 
-def _largest_changes(comparison: Comparison) -> list[Metric]:
+def _largest_changes(comparison: Comparison) -> list[ComparedMetric]:
     return sorted(comparison.ops, key=lambda op: -abs((op.b or 0.0) - (op.a or 0.0)))
 
 
-def _row(metric: Metric) -> Mapping[str, Any]:
+def _row(metric: ComparedMetric) -> Mapping[str, Any]:
     return {
         "name": f"{metric.phase}/{metric.name}" if metric.phase else metric_words(metric.name),
         "a_text": format_quantity(metric.a, metric.unit),
@@ -185,7 +185,7 @@ def _row(metric: Metric) -> Mapping[str, Any]:
     }
 
 
-def _ratio(metric: Metric) -> str | None:
+def _ratio(metric: ComparedMetric) -> str | None:
     if metric.ratio is None:
         return None
     if metric.low is None or metric.high is None:

@@ -10,14 +10,12 @@ from inferometer.core.errors import DomainError
 from inferometer.core.served import Level, LevelFigures, Objective, RequestColumns, Window
 from inferometer.core.traffic.arrivals import Arrivals, arrival_times
 from inferometer.core.traffic.demand import Sharing, closed_demand, open_demand, trace_demand
-from inferometer.core.traffic.figures import figures_of, times_of
-from inferometer.core.traffic.knee import headline_of, knee_of
+from inferometer.core.traffic.figures import figures_of, headline_of, knee_of, times_of
 from inferometer.core.traffic.lengths import draw, parse_lengths
 from inferometer.core.traffic.objectives import parse_objective
-from inferometer.core.traffic.requests import Requests
+from inferometer.core.traffic.requests import Requests, closed_window, open_window
 from inferometer.core.traffic.spreads import merged, quantile, spread_of, weighted_spread
 from inferometer.core.traffic.traces import RequestTrace
-from inferometer.core.traffic.windows import closed_window, open_window
 
 FIELDS = ("due_s", "sent_s", "first_s", "last_s", "input_tokens", "output_tokens", "outcome", "gap_s")
 

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from inferometer.engines.litert.mapping import Operator, Ran, layers_of_kernels
+from inferometer.engines.litert.mapping import Operator, RanOperator, layers_of_kernels
 
 
 def chain(*types):
@@ -15,7 +15,7 @@ def chain(*types):
 
 
 def kernels(*kinds):
-    return [Ran(kind=kind) for kind in kinds]
+    return [RanOperator(kind=kind) for kind in kinds]
 
 
 CONV, DEPTHWISE, POINTWISE = (
@@ -64,14 +64,14 @@ def test_a_kernel_of_the_engines_own_stands_for_nothing():
 
 def test_an_operator_the_engine_names_is_that_operator():
     operators = chain("CONV_2D", "MIRROR_PAD", "CONV_2D")
-    ran = [Ran(kind=CONV), Ran(kind="MIRROR_PAD", operator=1), Ran(kind=CONV, delegate=1)]
+    ran = [RanOperator(kind=CONV), RanOperator(kind="MIRROR_PAD", operator=1), RanOperator(kind=CONV, delegate=1)]
     assert layers_of_kernels(ran, operators, [(0,), (2,)]) == (("conv_2d_0",), ("mirror_pad_1",), ("conv_2d_2",))
 
 
 def test_each_delegate_looks_among_its_own_operators():
     """They ran in another order than the file has them."""
     operators = chain("CONV_2D", "CONV_2D")
-    ran = [Ran(kind=CONV, delegate=0), Ran(kind=CONV, delegate=1)]
+    ran = [RanOperator(kind=CONV, delegate=0), RanOperator(kind=CONV, delegate=1)]
     assert layers_of_kernels(ran, operators, [(1,), (0,)]) == (("conv_2d_1",), ("conv_2d_0",))
     assert layers_of_kernels(ran, operators) == (("conv_2d_0",), ("conv_2d_1",))
 

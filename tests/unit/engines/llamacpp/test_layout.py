@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from inferometer.engines.llamacpp.layout import context_fields, model_fields, tensor_fields
+from inferometer.engines.llamacpp.library import context_fields, model_fields, tensor_fields
 
 UNSET, OFF = 0xFFFFFFFF, 0xBF800000  # −1, and −1.0f
 

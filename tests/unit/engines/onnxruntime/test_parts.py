@@ -11,8 +11,7 @@ from inferometer.engines.base import Port, Target
 from inferometer.engines.feeding import require_fitting
 from inferometer.engines.host import default_threads, threads_of
 from inferometer.engines.onnxruntime.faults import engine_words, fault_of
-from inferometer.engines.onnxruntime.ports import to_port
-from inferometer.engines.onnxruntime.providers import CPU, choose_providers, placement_notes, unit_of
+from inferometer.engines.onnxruntime.loading import CPU, choose_providers, placement_notes, to_port, unit_of
 from inferometer.engines.onnxruntime.text import decoder_of, empty_shape, feeds
 from inferometer.engines.tokens import end_tokens, load_tokeniser
 

@@ -8,9 +8,15 @@ from hypothesis import strategies as st
 
 from inferometer.core.errors import DomainError, EngineError, UnknownNameError
 from inferometer.engines.base import Target
-from inferometer.engines.openvino.counters import CounterReading, Means, mean_between
-from inferometer.engines.openvino.devices import choose_device, placement_note, precision_hint, unit_of
-from inferometer.engines.openvino.faults import engine_words, fault_of
+from inferometer.engines.openvino.devices import (
+    choose_device,
+    engine_words,
+    fault_of,
+    placement_note,
+    precision_hint,
+    unit_of,
+)
+from inferometer.engines.openvino.executed import CounterReading, RunningMeans, mean_between
 from inferometer.engines.openvino.names import listed_layers, own_names
 
 # light SqueezeNet as OpenVINO 2026.4.1 names it: n0 is a Conv with a bias, n65 a Softmax in three pieces
@@ -50,7 +56,7 @@ def test_a_kernel_that_was_not_there_before_has_all_its_time():
 
 
 def test_no_step_gives_no_sample():
-    means = Means()
+    means = RunningMeans()
     assert means.take(CounterReading(steps=0, means_s={})) == {}
     assert len(means.take(CounterReading(steps=3, means_s={"k": 1e-6}))["k"]) == 3
     assert means.take(CounterReading(steps=3, means_s={"k": 1e-6})) == {}

@@ -1,8 +1,8 @@
 """Operations of OpenVINO's front end against operators of a TFLite file, named as it names MediaPipe's."""
 
 from inferometer.engines.base import FileNode
+from inferometer.engines.openvino.executed import file_topology
 from inferometer.engines.openvino.recorded import Operation, known_operators
-from inferometer.engines.openvino.topology import file_topology
 
 CONV, DEPTHWISE, POINTWISE, HEAD = NODES = (
     FileNode(name="conv", kind="CONV_2D", inputs=("x",), outputs=("conv;norm",), shape=(1, 112, 112, 24)),

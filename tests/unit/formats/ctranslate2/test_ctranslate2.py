@@ -9,8 +9,7 @@ from contract.runtime_cases_ctranslate2 import HEADS, HIDDEN, KV_HEADS, LAYERS, 
 from inferometer.core.errors import FormatError
 from inferometer.core.graph import is_generative
 from inferometer.formats.ctranslate2 import reader
-from inferometer.formats.ctranslate2.graph import decoder_graph
-from inferometer.formats.ctranslate2.variables import ModelBin, Variable, read_variables
+from inferometer.formats.ctranslate2.graph import ModelBin, Variable, decoder_graph, read_variables
 from inferometer.formats.resolve import read
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from inferometer.core.errors import FormatError
-from inferometer.formats.gguf import cursor, header
+from inferometer.formats.gguf import header
 from inferometer.formats.gguf.architecture import Architecture, _holds, _rotated_share, config_of
 from inferometer.formats.gguf.header import TENSOR_TYPES, CountedValue, parse_header
 from unit.formats.gguf.gguf_bytes import header as written
@@ -20,9 +20,9 @@ def read(metadata, tensors=None):
 @pytest.mark.parametrize(
     ("module", "limit", "number", "within", "beyond"),
     [
-        (cursor, "_NAME_LIMIT", 5, {"abcde": 1}, {"abcdef": 1}),
-        (cursor, "_WALK_LIMIT", 4, {"a": ["x", "y"], "b": ["x", "y"]}, {"a": ["x", "y"], "b": ["x", "y", "z"]}),
-        (cursor, "_WALK_LIMIT", 3, {"a": [["x"], ["y"]][:1], "b": ["x"]}, {"a": [["x"], ["y"]], "b": ["x"]}),
+        (header, "_NAME_LIMIT", 5, {"abcde": 1}, {"abcdef": 1}),
+        (header, "_WALK_LIMIT", 4, {"a": ["x", "y"], "b": ["x", "y"]}, {"a": ["x", "y"], "b": ["x", "y", "z"]}),
+        (header, "_WALK_LIMIT", 3, {"a": [["x"], ["y"]][:1], "b": ["x"]}, {"a": [["x"], ["y"]], "b": ["x"]}),
         (header, "_MANY_KEYS", 2, {"a": 1, "b": 1}, {"a": 1, "b": 1, "c": 1}),
         (header, "_DEEP", 2, {"a": [["x"]]}, {"a": [[["x"]]]}),
     ],
@@ -63,9 +63,9 @@ def test_axes_tensors_and_the_bytes_of_a_header_are_bounded(monkeypatch):
     with pytest.raises(FormatError, match="claims 3 tensors"):
         read({}, {**two, "c": ((1,), "f32")})
     raw = written({"a": 1}, {})[0]
-    monkeypatch.setattr(cursor, "_HEADER_LIMIT", len(raw.rstrip(b"\0")) + 3)
+    monkeypatch.setattr(header, "_HEADER_LIMIT", len(raw.rstrip(b"\0")) + 3)
     assert parse_header(raw, Path("m.gguf")).metadata == {"a": 1}
-    monkeypatch.setattr(cursor, "_HEADER_LIMIT", 30)
+    monkeypatch.setattr(header, "_HEADER_LIMIT", 30)
     with pytest.raises(FormatError, match="beyond the 30 bytes"):
         parse_header(raw, Path("m.gguf"))
 

@@ -5,8 +5,8 @@ import json
 import pytest
 
 from inferometer.core.errors import FormatError, InferometerError
+from inferometer.formats import huggingface
 from inferometer.formats.base import look
-from inferometer.formats.huggingface import read as reading
 from inferometer.formats.huggingface import reader
 from unit.formats.huggingface.examples import LLAMA
 
@@ -79,7 +79,7 @@ def test_what_is_no_config_is_an_error_with_the_place(tmp_path, text, said):
 
 
 def test_a_config_that_is_too_large_is_not_loaded(tmp_path, monkeypatch):
-    monkeypatch.setattr(reading, "LARGEST_CONFIG", 100)
+    monkeypatch.setattr(huggingface, "LARGEST_CONFIG", 100)
     path = tmp_path / "config.json"
     path.write_text(json.dumps(LLAMA))
     with pytest.raises(FormatError, match="more than 100 bytes"):

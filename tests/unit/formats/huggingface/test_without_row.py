@@ -9,8 +9,8 @@ import pytest
 
 from inferometer.core.errors import FormatError, UnknownNameError
 from inferometer.core.graph import Graph
-from inferometer.formats.huggingface import read as reading
-from inferometer.formats.huggingface.read import reader
+from inferometer.formats import huggingface
+from inferometer.formats.huggingface import reader
 
 ALBERT = {
     "model_type": "albert", "architectures": ["AlbertForMaskedLM"], "hidden_size": 64, "num_hidden_layers": 2,
@@ -49,7 +49,7 @@ def test_a_row_of_torchvisions_form_does_not_stand_for_transformers_own_config(t
 
 
 def test_without_transformers_the_error_says_what_to_install(tmp_path, monkeypatch):
-    monkeypatch.setattr(reading, "find_spec", lambda _: None)
+    monkeypatch.setattr(huggingface, "find_spec", lambda _: None)
     with pytest.raises(FormatError, match=r"'albert' of .* has no row here\. .*pip install 'inferometer\[torch\]'"):
         reader.read(config(tmp_path, ALBERT))
 
@@ -58,13 +58,13 @@ def test_without_transformers_the_error_says_what_to_install(tmp_path, monkeypat
 def test_what_transformers_does_not_know_either_is_an_unknown_name(name, tmp_path, monkeypatch):
     (tmp_path / "models" / "albert").mkdir(parents=True)
     installed = SimpleNamespace(submodule_search_locations=[str(tmp_path)])
-    monkeypatch.setattr(reading, "find_spec", lambda _: installed)
+    monkeypatch.setattr(huggingface, "find_spec", lambda _: installed)
     with pytest.raises(UnknownNameError):
         reader.read(config(tmp_path, {"model_type": name}))
 
 
 @pytest.mark.parametrize("name", ["../../etc", "a b"])
 def test_what_can_be_no_name_of_a_package_is_an_unknown_name_without_transformers_too(name, tmp_path, monkeypatch):
-    monkeypatch.setattr(reading, "find_spec", lambda _: None)
+    monkeypatch.setattr(huggingface, "find_spec", lambda _: None)
     with pytest.raises(UnknownNameError):
         reader.read(config(tmp_path, {"model_type": name}))

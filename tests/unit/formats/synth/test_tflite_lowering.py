@@ -13,8 +13,8 @@ from inferometer.formats.huggingface.graph import graph_from_config
 from inferometer.formats.synth import synthesise
 from inferometer.formats.synth.order import Order
 from inferometer.formats.synth.weights import planned, whole
+from inferometer.formats.tflite import read_tflite
 from inferometer.formats.tflite import write as tflite_writer
-from inferometer.formats.tflite.read import read_tflite
 from inferometer.formats.tflite.write.lowering import lower
 
 BATCH = Symbol("batch")

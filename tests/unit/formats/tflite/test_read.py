@@ -3,8 +3,9 @@ import zipfile
 import pytest
 
 from inferometer.core.errors import FormatError
+from inferometer.formats import tflite
 from inferometer.formats.base import look
-from inferometer.formats.tflite import read, reader
+from inferometer.formats.tflite import reader
 from unit.formats.tflite.tflite_bytes import convolution
 
 
@@ -40,7 +41,7 @@ def test_a_bundle_of_bundles_is_read(tmp_path):
 
 
 def test_a_member_that_unpacks_to_too_much_is_refused(tmp_path, monkeypatch):
-    monkeypatch.setattr(read, "_MEMBER_LIMIT", 10_000)
+    monkeypatch.setattr(tflite, "_MEMBER_LIMIT", 10_000)
     path = bundle(tmp_path / "bomb.task", {"a.tflite": bytes(10_000_000)}, zipfile.ZIP_DEFLATED)
     assert path.stat().st_size < 20_000
     with pytest.raises(FormatError, match=r"bomb\.task:a\.tflite.* unpacks to more than 10,000 bytes"):

@@ -8,7 +8,7 @@ import pytest
 
 from fakes import hostile
 from inferometer.core.errors import FormatError, InferometerError, TrustError
-from inferometer.formats.trust import made_here
+from inferometer.formats.trust import door
 from inferometer.formats.trust.door import require_data
 from inferometer.formats.trust.programs import is_arithmetic, is_operator, strange_calls
 from unit.formats.torch.archives import DATA, NAMES, members_of, packed
@@ -136,7 +136,7 @@ def test_a_package_passes_if_it_was_compiled_here_and_not_once_it_is_changed(tmp
     path = hostile.package_from_elsewhere(tmp_path, None)
     with pytest.raises(TrustError, match="was not made by `inferometer prepare` on this machine"):
         require_data(path, "aoti")
-    made_here.remember(path)
+    door.remember(path)
     require_data(path, "aoti")
     with path.open("ab") as file:
         file.write(b"more")
@@ -146,7 +146,7 @@ def test_a_package_passes_if_it_was_compiled_here_and_not_once_it_is_changed(tmp
 
 def test_a_hostile_program_does_run_where_it_is_trusted_and_only_there(tmp_path):
     torch = pytest.importorskip("torch")
-    from inferometer.engines.torch.programs import load_program
+    from inferometer.engines.torch.convert import load_program
 
     for number, make in enumerate((hostile.old_weights, hostile.pickled_weight, hostile.size_that_calls)):
         folder, mark = tmp_path / str(number), tmp_path / f"mark-{number}"
@@ -162,11 +162,11 @@ def test_a_hostile_program_does_run_where_it_is_trusted_and_only_there(tmp_path)
 
 def test_pytorch_itself_unpickles_tensors_alone_while_it_loads_a_program(tmp_path, monkeypatch):
     torch = pytest.importorskip("torch")
-    from inferometer.engines.torch import programs
+    from inferometer.engines.torch import convert
 
-    monkeypatch.setattr(programs, "require_data", lambda *_, **__: None)  # what if something slipped through
+    monkeypatch.setattr(convert, "require_data", lambda *_, **__: None)  # what if something slipped through
     mark = tmp_path / "mark"
     with pytest.raises(FormatError):
-        programs.load_program(torch, hostile.sample_inputs(tmp_path, mark))
+        convert.load_program(torch, hostile.sample_inputs(tmp_path, mark))
     assert not mark.exists()
     assert torch.load.__name__ == "load"

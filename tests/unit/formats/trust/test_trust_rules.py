@@ -9,10 +9,9 @@ from types import SimpleNamespace
 import pytest
 
 from inferometer.core.errors import FormatError, TrustError
-from inferometer.formats.trust import archive, door, folders, made_here, programs
+from inferometer.formats.trust import archive, door, programs
 from inferometer.formats.trust.archive import Archive, local_names, open_archive
-from inferometer.formats.trust.door import require_data
-from inferometer.formats.trust.formats import FORMATS
+from inferometer.formats.trust.door import FORMATS, require_data
 from unit.formats.torch.archives import members_of, packed
 
 # Zip files
@@ -364,7 +363,7 @@ def test_a_zip_file_with_a_comment_is_read_in_two_ways(tmp_path):
      ("\\a", True), ("C:a", True), ("a\0", True), ("", False)],
 )  # fmt: skip
 def test_a_name_that_leads_out_of_its_folder(name, out):
-    assert folders.leaves(name) is out
+    assert door.leaves(name) is out
 
 
 @pytest.mark.parametrize(
@@ -387,7 +386,7 @@ def test_a_name_that_leads_out_of_its_folder(name, out):
 def test_what_a_config_names(tmp_path, document, fault):
     (tmp_path / "config.json").write_text(json.dumps(document))
     expected = [] if fault is None else [f"{fault} in config.json"]
-    assert list(folders.faults(tmp_path)) == list(folders.faults(tmp_path / "model.safetensors")) == expected
+    assert list(door.config_faults(tmp_path)) == list(door.config_faults(tmp_path / "model.safetensors")) == expected
 
 
 def test_configs_that_are_words_too_large_or_broken_are_left_to_others(tmp_path, monkeypatch):
@@ -396,14 +395,14 @@ def test_configs_that_are_words_too_large_or_broken_are_left_to_others(tmp_path,
         (tmp_path / name).write_text(bad)
     (tmp_path / "broken.json").write_text("{")
     (tmp_path / "folder.json").mkdir()
-    assert list(folders.faults(tmp_path)) == []
+    assert list(door.config_faults(tmp_path)) == []
     (tmp_path / "b.json").write_text(bad)
     (tmp_path / "a.json").write_text(bad)
-    assert [fault.rpartition(" ")[2] for fault in folders.faults(tmp_path)] == ["a.json", "b.json"]
-    monkeypatch.setattr(folders, "_MOST_BYTES", len(bad))
-    assert len(list(folders.faults(tmp_path / "a.json"))) == 2
-    monkeypatch.setattr(folders, "_MOST_BYTES", len(bad) - 1)
-    assert list(folders.faults(tmp_path)) == []
+    assert [fault.rpartition(" ")[2] for fault in door.config_faults(tmp_path)] == ["a.json", "b.json"]
+    monkeypatch.setattr(door, "_MOST_BYTES", len(bad))
+    assert len(list(door.config_faults(tmp_path / "a.json"))) == 2
+    monkeypatch.setattr(door, "_MOST_BYTES", len(bad) - 1)
+    assert list(door.config_faults(tmp_path)) == []
 
 
 @pytest.mark.parametrize("form", ["onnx", "ort", "onnxruntime-genai"])
@@ -427,16 +426,16 @@ def test_what_is_looked_at_is_known_by_its_format():
 
 
 def test_what_was_compiled_here_is_known_by_its_content(tmp_path, monkeypatch):
-    monkeypatch.setattr(made_here, "data_folder", lambda: tmp_path / "data")
+    monkeypatch.setattr(door, "data_folder", lambda: tmp_path / "data")
     path, copy = tmp_path / "m.pt2", tmp_path / "copy.pt2"
     path.write_bytes(b"library")
-    assert not made_here.is_made_here(path)
-    made_here.remember(path)
-    made_here.remember(path)
+    assert not door.is_made_here(path)
+    door.remember(path)
+    door.remember(path)
     copy.write_bytes(b"library")
-    assert made_here.is_made_here(copy)
+    assert door.is_made_here(copy)
     copy.write_bytes(b"other")
-    assert not made_here.is_made_here(copy)
+    assert not door.is_made_here(copy)
 
 
 def test_an_archive_has_weights_unless_it_is_said_to_have_none(tmp_path):

@@ -8,7 +8,7 @@ from inferometer.core.dims import evaluate
 from inferometer.core.errors import DomainError, MissingDependencyError, UnknownNameError
 from inferometer.core.workload import Workload
 from inferometer.formats.networks import read as reading
-from inferometer.formats.networks.named.shipped import read_net, shipped_nets
+from inferometer.formats.networks.named import read_net, shipped_nets
 from inferometer.formats.networks.shipped import index, networks
 from inferometer.formats.resolve import read
 from inferometer.formats.sizes import bind

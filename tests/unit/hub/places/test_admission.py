@@ -17,7 +17,7 @@ from inferometer.core.errors import (
     UnknownNameError,
 )
 from inferometer.core.job import Job, JobFile, JobModel
-from inferometer.formats.trust import made_here
+from inferometer.formats.trust import door
 from inferometer.hub.agent.carrying_out import carry_out
 from inferometer.hub.fleet.forecast import measuring_s
 from inferometer.hub.places.admission import require_files
@@ -132,7 +132,7 @@ def test_a_compiled_package_needs_the_owner_of_the_device(tmp_path):
         require_files(job, tmp_path)
     assert refused.value.remedy.endswith("inferometer agent --allow native-code.")
     assert require_files(job, tmp_path, native_code=True) == (str(path),)
-    made_here.remember(path)
+    door.remember(path)
     require_files(job, tmp_path)
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from unittest.mock import patch
 
 from inferometer.core.errors import InferometerError
-from inferometer.known.atlas.csv_lines import CsvLine
+from inferometer.known.atlas.form import CsvLine
 from inferometer.known.atlas.measurement import PublishedMeasurement
 from inferometer.known.atlas.reading import forms, read_atlas
 from unit.formats.listing import cases_in, holds, rewrite

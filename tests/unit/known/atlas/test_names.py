@@ -4,7 +4,7 @@ import tomllib
 
 import pytest
 
-from inferometer.formats.networks.named.shipped import net_named
+from inferometer.formats.networks.named import net_named
 from inferometer.formats.networks.shipped import is_shipped, networks
 from inferometer.known.atlas.names import DATA, match_model, normal_form, same_models, timm_names, untuned
 from inferometer.known.atlas.sources.timm import current_name

@@ -9,8 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from inferometer.core.errors import DomainError, FormatError, SchemaError, UnitError, UnknownNameError
-from inferometer.known.atlas.conversions import RATES, TIMES, seconds_of, unit_named
-from inferometer.known.atlas.measurement import QUANTITIES, PublishedMeasurement
+from inferometer.known.atlas.measurement import QUANTITIES, RATES, TIMES, PublishedMeasurement, seconds_of, unit_named
 from inferometer.known.atlas.names import timm_names
 from inferometer.known.atlas.shipped import index, load, shipped_datasets, source_named, sources, tables_with
 from inferometer.known.atlas.storing import read_table, write_table

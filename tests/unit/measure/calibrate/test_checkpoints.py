@@ -9,9 +9,16 @@ import pytest
 from inferometer.core.device import Memory
 from inferometer.known import device
 from inferometer.known.engines import engine, engines
-from inferometer.measure.calibrate.probes.checkpoints import beyond_caches, deepened, making_s, steps_to
 from inferometer.measure.calibrate.probes.decoders import whole_rates
-from inferometer.measure.calibrate.probes.models import WRITES, graph_of, read_probes
+from inferometer.measure.calibrate.probes.models import (
+    WRITES,
+    beyond_caches,
+    deepened,
+    graph_of,
+    making_s,
+    read_probes,
+    steps_to,
+)
 from inferometer.measure.calibrate.probes.points import price_probe
 from inferometer.measure.calibrate.run import CalibrationJournal, CandidateResult, ProbeCandidate, calibrate_with
 

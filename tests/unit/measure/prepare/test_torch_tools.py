@@ -23,7 +23,7 @@ from inferometer.engines.openvino_genai import convert as openvino_genai  # noqa
 from inferometer.engines.order import ToolOrder  # noqa: E402
 from inferometer.engines.torch import aotinductor, compiled, eager, onnx2torch, torchao  # noqa: E402  # noqa: E402
 from inferometer.formats.detect import read_graph  # noqa: E402
-from inferometer.formats.trust import made_here  # noqa: E402
+from inferometer.formats.trust import door  # noqa: E402
 
 DRAWN = np.random.default_rng(0)
 IMAGE = DRAWN.standard_normal((1, 3, 8, 8)).astype(np.float32)
@@ -174,7 +174,7 @@ def test_a_package_runs_without_compiling_with_the_programs_layers_and_not_for_a
     assert read_graph(order.target).metadata["format"] == "aoti"
     with pytest.raises(TrustError, match="is a compiled library, and was not made by `inferometer prepare` on this"):
         ran(order.target, ROWS, compiled, "aoti")
-    made_here.remember(order.target)  # as the step does that calls the tool
+    door.remember(order.target)  # as the step does that calls the tool
     found, kernels, opened = ran(order.target, ROWS, compiled, "aoti", instrument=True)
     assert np.allclose(found, expected, atol=1e-5)
     assert "compile" not in {stage.name for stage in opened.stages}

@@ -10,7 +10,7 @@ from inferometer.serving.load.plan import LoadPlan, LoadStep
 from inferometer.serving.simulate.building import kept_tokens, service_of
 from inferometer.serving.simulate.plan import SimulationPlan
 from inferometer.serving.simulate.replica import EngineLimits, Replica
-from inferometer.serving.simulate.request import Request
+from inferometer.serving.simulate.request import SimulatedRequest
 from unit.serving.simulate.test_queues import PLAIN, EvenSteps
 
 H200 = "nvidia-h200"
@@ -47,7 +47,7 @@ def test_each_rank_of_a_gang_has_the_limits_of_an_engine():
 
 
 def given(number, priority=0):
-    request = Request(number, 0.0, 10, 3)
+    request = SimulatedRequest(number, 0.0, 10, 3)
     request.priority = priority
     return request
 

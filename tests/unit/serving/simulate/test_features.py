@@ -18,9 +18,9 @@ from inferometer.serving.simulate import run as running
 from inferometer.serving.simulate.building import service_of
 from inferometer.serving.simulate.plan import Lora, SimulationPlan, Vision
 from inferometer.serving.simulate.replica import Adapters, Encoder, EngineLimits
-from inferometer.serving.simulate.service import Cluster, Pool, Scaling, Service, TwoPools
+from inferometer.serving.simulate.service import Cluster, ReplicaPool, Scaling, Service, TwoPools
 from inferometer.serving.simulate.sinks import Columns
-from inferometer.serving.simulate.source import Kinds, Source
+from inferometer.serving.simulate.source import Kinds, RequestSource
 from unit.serving.simulate.test_queues import PLAIN, STEP_S, EvenSteps, GrowingSteps, demand
 
 LIMITS = EngineLimits(tokens=4096, sequences=4, blocks=1000, block_tokens=16)
@@ -30,7 +30,7 @@ CACHING = replace(PLAIN, prefix_cache=True)
 def played(asked, limits=LIMITS, *, kinds=None, rules=CACHING, times=None, concurrency=None, **service):
     """The rows of all requests by their number, and the clusters."""
     sink = Columns()
-    pool = Pool(times=times or EvenSteps(), rules=rules, limits=limits, replicas=service.pop("replicas", 1))
+    pool = ReplicaPool(times=times or EvenSteps(), rules=rules, limits=limits, replicas=service.pop("replicas", 1))
     plan = SimpleNamespace(kinds=kinds or Kinds())
     clusters = running._run(plan, Service(pool=pool, **service), [asked], sink.ended, sink.refused, concurrency)
     columns = sink.columns()
@@ -84,7 +84,9 @@ def test_every_request_ends_once_and_every_block_comes_back(  # noqa: PLR0917 - 
         adapters=Adapters(slots=slots, load_s=0.002) if slots else None, by_priority=bool(priorities),
         encoder=Encoder(image_s=0.003, image_tokens=8, cache_tokens=40) if images else None,
     )  # fmt: skip
-    reading = Pool(times=GrowingSteps(), rules=scheduler_of(engine), limits=limits, replicas=2) if apart else None
+    reading = (
+        ReplicaPool(times=GrowingSteps(), rules=scheduler_of(engine), limits=limits, replicas=2) if apart else None
+    )
     rows, clusters = played(
         asked, limits, rules=scheduler_of(engine), times=GrowingSteps(), concurrency=concurrency, replicas=2,
         kinds=Kinds(priorities=priorities, adapters=5 if slots else 0, images=images, pictures=4 if images else 0),
@@ -118,7 +120,7 @@ def closed(rng, sessions, turns):
 
 def test_readers_stop_while_those_who_answer_have_no_room():
     """Both pools hold one prompt: the second is read when the first is handed on, the third when that is answered."""
-    reading = Pool(times=EvenSteps(), rules=PLAIN, limits=replace(LIMITS, blocks=7, tokens=100))
+    reading = ReplicaPool(times=EvenSteps(), rules=PLAIN, limits=replace(LIMITS, blocks=7, tokens=100))
     asked = demand([0.0] * 3, [20] * 3, [100] * 3)
     rows, _ = played(asked, replace(LIMITS, blocks=9), rules=PLAIN, reading=reading)
     ends = [steps_of(last) for _, _, _, last in rows.values()]
@@ -132,7 +134,7 @@ def test_caches_go_over_the_link_one_after_the_other_and_two_links_halve_the_wai
     asked = demand([0.0] * 4, [5] * 4, [100] * 4)
     ends = {}
     for pairs in (1, 4):
-        pool = Pool(times=EvenSteps(), rules=PLAIN, limits=replace(LIMITS, tokens=100), replicas=pairs)
+        pool = ReplicaPool(times=EvenSteps(), rules=PLAIN, limits=replace(LIMITS, tokens=100), replicas=pairs)
         rows, _ = played(asked, replicas=pairs, rules=PLAIN, reading=pool, handover_s=1e-4)
         ends[pairs] = [steps_of(last) for *_, last in rows.values()]
     assert ends[1] == [1 + 10 + 4, 1 + 20 + 4, 1 + 30 + 4, 1 + 40 + 4]  # each takes ten steps on the link
@@ -143,16 +145,16 @@ def test_a_conversation_goes_on_through_both_pools():
     asked = replace(demand([0.0, 0.0], [3, 3], [20, 20], sharing=Sharing(turns=2)),
                     session=np.zeros(2, int), turn=np.arange(2))  # fmt: skip
     asked = replace(asked, after=())
-    rows, clusters = played(asked, reading=Pool(times=EvenSteps(), rules=CACHING, limits=LIMITS))
+    rows, clusters = played(asked, reading=ReplicaPool(times=EvenSteps(), rules=CACHING, limits=LIMITS))
     assert [steps_of(row[1]) for row in rows.values()] == [0, 3]
     assert clusters[1].replicas[0].hit_tokens == 16  # of the first turn's prompt; its answer was made elsewhere
 
 
 def test_what_the_pool_of_answers_could_never_hold_is_not_read():
     sink = Columns()
-    pool = Pool(times=EvenSteps(), rules=PLAIN, limits=replace(LIMITS, blocks=2))
+    pool = ReplicaPool(times=EvenSteps(), rules=PLAIN, limits=replace(LIMITS, blocks=2))
     pools = TwoPools(Service(pool=pool, reading=replace(pool, limits=LIMITS)), sink.ended, sink.refused)
-    pools.run(Source([demand([0.0], [30], [10])]))
+    pools.run(RequestSource([demand([0.0], [30], [10])]))
     assert (sink.columns().outcome, pools.readers.replicas[0].read_tokens) == (("too_long",), 0)
     assert sink.columns().output_tokens == (30,)
 
@@ -198,8 +200,8 @@ def test_whoever_needs_an_adapter_without_a_slot_lets_others_pass():
     limits = replace(LIMITS, adapters=Adapters(slots=1, load_s=0.01), sequences=2)
     asked = demand([0.0, 0.0, 0.0], [5, 5, 5], [10, 10, 10])
     sink = Columns()
-    cluster = Cluster(Pool(times=EvenSteps(), rules=PLAIN, limits=limits), sink.ended, sink.refused)
-    source = Source([asked], kinds=Kinds(adapters=2))
+    cluster = Cluster(ReplicaPool(times=EvenSteps(), rules=PLAIN, limits=limits), sink.ended, sink.refused)
+    source = RequestSource([asked], kinds=Kinds(adapters=2))
     for adapter in (0, 1, 0):
         request = source.take()
         request.adapter = adapter

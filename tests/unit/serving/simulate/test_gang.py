@@ -14,9 +14,9 @@ from inferometer.serving.load.plan import LoadPlan, LoadStep
 from inferometer.serving.simulate.building import service_of
 from inferometer.serving.simulate.plan import SimulationPlan
 from inferometer.serving.simulate.replica import EngineLimits
-from inferometer.serving.simulate.service import Cluster, Pool
+from inferometer.serving.simulate.service import Cluster, ReplicaPool
 from inferometer.serving.simulate.sinks import Columns
-from inferometer.serving.simulate.source import Source
+from inferometer.serving.simulate.source import RequestSource
 from inferometer.serving.simulate.times import GangTimes
 
 SIZES = np.array([1, 4096])
@@ -78,9 +78,11 @@ def played(demand, *, ranks=2, routing="round-robin", replicas=1, **more):
     sink = Columns()
     limits = EngineLimits(**{"tokens": 256, "sequences": 4, "blocks": 200, "block_tokens": 16, **more})
     own = OneRank()
-    pool = Pool(times=own, rules=scheduler_of("vllm"), limits=limits, ranks=ranks, replicas=replicas, gang=gang())
+    pool = ReplicaPool(
+        times=own, rules=scheduler_of("vllm"), limits=limits, ranks=ranks, replicas=replicas, gang=gang()
+    )
     cluster = Cluster(pool, sink.ended, sink.refused, routing=routing)
-    cluster.run(Source([demand]))
+    cluster.run(RequestSource([demand]))
     rows = sink.columns()
     times = zip(rows.due_s, rows.first_s, rows.last_s, strict=True)
     return dict(zip(rows.session, times, strict=True)), cluster, rows

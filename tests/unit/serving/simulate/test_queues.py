@@ -1,6 +1,8 @@
 """The simulator against queues whose waiting time is known: the same scheduler, with steps of one fixed length."""
 
+import re
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -13,11 +15,12 @@ from inferometer.core.traffic.demand import Demand, Sharing, trace_demand
 from inferometer.core.traffic.lengths import Lengths
 from inferometer.core.traffic.requests import Requests
 from inferometer.known.schedulers import scheduler_of, schedulers
+from inferometer.serving.simulate import plain
 from inferometer.serving.simulate.replica import EngineLimits, Replica
-from inferometer.serving.simulate.request import Request
-from inferometer.serving.simulate.service import Cluster, Pool
+from inferometer.serving.simulate.request import SimulatedRequest
+from inferometer.serving.simulate.service import Cluster, ReplicaPool
 from inferometer.serving.simulate.sinks import Columns
-from inferometer.serving.simulate.source import Kinds, Source
+from inferometer.serving.simulate.source import Kinds, RequestSource
 
 PLAIN = SchedulerRules(
     engine="none", since="0", title="a queue", order="decode", admission="chunk", victim="last", prefix_cache=False
@@ -51,9 +54,9 @@ def demand(due, outputs, inputs=None, **more):
 def run(given, *, servers=1, rules=PLAIN, replicas=1, routing="round-robin", times=None, **limits):
     sink = Columns()
     of = EngineLimits(**{"tokens": 4096, "sequences": servers, "blocks": 1 << 30, "block_tokens": 16, **limits})
-    pool = Pool(times=times or EvenSteps(), rules=rules, limits=of, replicas=replicas)
+    pool = ReplicaPool(times=times or EvenSteps(), rules=rules, limits=of, replicas=replicas)
     cluster = Cluster(pool, sink.ended, sink.refused, routing=routing)
-    cluster.run(Source([given]))
+    cluster.run(RequestSource([given]))
     return Requests.of(sink.columns()), cluster
 
 
@@ -206,11 +209,11 @@ def test_turns_of_a_session_wait_for_each_other_and_find_the_talk_cached():
         session=np.zeros(3, int), turn=np.arange(3), group=np.zeros(3, int), sharing=Sharing(turns=3, think_s=1.0),
     )  # fmt: skip
     sink = Columns()
-    pool = Pool(
+    pool = ReplicaPool(
         times=EvenSteps(), rules=scheduler_of("vllm"),
         limits=EngineLimits(tokens=4096, sequences=8, blocks=1000, block_tokens=16),
     )  # fmt: skip
-    source = Source([given])
+    source = RequestSource([given])
 
     def ended(request):
         sink.ended(request)
@@ -228,12 +231,12 @@ def test_turns_of_a_session_wait_for_each_other_and_find_the_talk_cached():
 def test_urgent_requests_go_first():
     given = demand(np.zeros(100), np.full(100, 10))
     sink = Columns()
-    pool = Pool(
+    pool = ReplicaPool(
         times=EvenSteps(), rules=PLAIN,
         limits=EngineLimits(tokens=4096, sequences=1, blocks=1 << 20, block_tokens=16, by_priority=True),
     )  # fmt: skip
-    seen: list[Request] = []
-    Cluster(pool, seen.append, sink.refused).run(Source([given], kinds=Kinds(priorities=(0.3, 0.7))))
+    seen: list[SimulatedRequest] = []
+    Cluster(pool, seen.append, sink.refused).run(RequestSource([given], kinds=Kinds(priorities=(0.3, 0.7))))
     order = [request.priority for request in seen[1:]]
     assert order == sorted(order)
 
@@ -246,15 +249,15 @@ def test_a_replica_without_memory_pressure_is_the_same_with_and_without_a_cache_
 
 
 def test_a_replica_can_be_driven_by_hand():
-    ended: list[Request] = []
+    ended: list[SimulatedRequest] = []
     limits = EngineLimits(tokens=64, sequences=2, blocks=10, block_tokens=16)
     replica = Replica(EvenSteps(), PLAIN, limits, ended.append)
-    replica.submit(Request(0, 1.0, 10, 3))
+    replica.submit(SimulatedRequest(0, 1.0, 10, 3))
     replica.advance()
     assert [request.last for request in ended] == [pytest.approx(1.0 + 3 * STEP_S)]
 
 
-class StepByStep(Source):
+class StepByStep(RequestSource):
     """Requests that are handed over one by one, so that the replica itself takes every step."""
 
     def plain(self):
@@ -263,7 +266,7 @@ class StepByStep(Source):
 
 def run_source(source, rules, limits):
     sink = Columns()
-    cluster = Cluster(Pool(times=GrowingSteps(), rules=rules, limits=limits), sink.ended, sink.refused)
+    cluster = Cluster(ReplicaPool(times=GrowingSteps(), rules=rules, limits=limits), sink.ended, sink.refused)
     cluster.run(source)
     return Requests.of(sink.columns()), cluster.replicas[0]
 
@@ -277,7 +280,7 @@ def test_the_loop_and_the_replica_give_every_request_the_same_times(seed):
     blocks, tokens, sequences = (int(rng.integers(*ends)) for ends in ((60, 1000), (64, 2048), (1, 65)))
     asked = demand(poisson(rate, 120, seed), rng.integers(1, 200, 120), rng.integers(1, 900, 120))
     limits = EngineLimits(tokens=tokens, sequences=min(sequences, tokens), blocks=blocks, block_tokens=16)
-    quick, one = run_source(Source([asked]), rules, limits)
+    quick, one = run_source(RequestSource([asked]), rules, limits)
     slow, other = run_source(StepByStep([asked]), rules, limits)
     assert np.array_equal(quick.ok, slow.ok)
     for name in ("first_s", "last_s"):
@@ -308,9 +311,9 @@ def test_whoever_is_refused_or_goes_away_leaves_no_block_behind(  # noqa: PLR091
         tokens=64, sequences=6, blocks=4 * blocks, block_tokens=4, patience_s=patience or np.inf, queue=queue,
         longest=longest,
     )  # fmt: skip
-    pool = Pool(times=EvenSteps(), rules=scheduler_of(engine), limits=limits, replicas=2)
+    pool = ReplicaPool(times=EvenSteps(), rules=scheduler_of(engine), limits=limits, replicas=2)
     cluster = Cluster(pool, sink.ended, sink.refused)
-    cluster.run(Source([asked]))
+    cluster.run(RequestSource([asked]))
     rows = sink.columns()
     assert sorted(rows.session) == list(range(count))
     whole = asked.input_tokens + asked.output_tokens
@@ -338,7 +341,7 @@ def test_answers_that_are_remembered_neither_make_nor_lose_a_block(seed, blocks,
             )
         )
     )  # fmt: skip
-    sink, source = Columns(), Source([asked])
+    sink, source = Columns(), RequestSource([asked])
     limits = EngineLimits(tokens=64, sequences=6, blocks=blocks, block_tokens=4)
 
     def ended(request):
@@ -350,7 +353,7 @@ def test_answers_that_are_remembered_neither_make_nor_lose_a_block(seed, blocks,
         for other in source.broken(request):
             sink.refused(other, "broken_off")
 
-    cluster = Cluster(Pool(times=EvenSteps(), rules=scheduler_of("vllm"), limits=limits), ended, refused)
+    cluster = Cluster(ReplicaPool(times=EvenSteps(), rules=scheduler_of("vllm"), limits=limits), ended, refused)
     cluster.run(source)
     assert sorted(sink.columns().session) == list(range(len(asked)))
     pool = cluster.replicas[0].pool
@@ -364,3 +367,10 @@ def test_a_prompt_is_found_as_far_as_it_has_been_computed(later_s, hit):
     rules = replace(scheduler_of("vllm"), ahead=False)
     _, cluster = run(asked, servers=8, rules=rules, prefix_cache=True, tokens=512, chunk=256)
     assert cluster.replicas[0].hit_tokens == hit
+
+
+def test_the_quick_loop_names_only_methods_that_a_replica_has():
+    """Each of its blocks says which method it copies; one that was renamed would send a reader nowhere."""
+    told = set(re.findall(r"\bReplica\.(\w+)", Path(plain.__file__).read_text(encoding="utf-8")))
+    assert len(told) >= 20
+    assert [name for name in told if not hasattr(Replica, name)] == []

@@ -21,8 +21,8 @@ from inferometer.serving.simulate import run as running
 from inferometer.serving.simulate.building import ENDLESS, alone, service_of
 from inferometer.serving.simulate.plan import SimulationPlan
 from inferometer.serving.simulate.replica import EngineLimits
-from inferometer.serving.simulate.request import Request
-from inferometer.serving.simulate.service import Cluster, Pool, Scaling, Service
+from inferometer.serving.simulate.request import SimulatedRequest
+from inferometer.serving.simulate.service import Cluster, ReplicaPool, Scaling, Service
 from inferometer.serving.simulate.sinks import Columns, Streamed
 from inferometer.serving.simulate.source import Kinds
 from unit.serving.simulate.test_queues import PLAIN, STEP_S, EvenSteps, demand
@@ -31,11 +31,11 @@ LIMITS = EngineLimits(tokens=4096, sequences=4, blocks=1000, block_tokens=16)
 
 
 def cluster(*, replicas=3, **more):
-    return Cluster(Pool(times=EvenSteps(), rules=PLAIN, limits=LIMITS, replicas=replicas), print, print, **more)
+    return Cluster(ReplicaPool(times=EvenSteps(), rules=PLAIN, limits=LIMITS, replicas=replicas), print, print, **more)
 
 
 def asked(number=0, sent=0.0, pieces=()):
-    request = Request(number, sent, 100, 5)
+    request = SimulatedRequest(number, sent, 100, 5)
     request.pieces = pieces
     return request
 
@@ -86,9 +86,9 @@ def test_a_replica_takes_requests_from_its_start_until_its_end():
     for number, sent in enumerate((0.0, 4.9, 5.0, 7.9, 8.0)):
         service.submit(asked(number, sent))
     assert placed(service) == [4, 1]  # between the two nobody takes them but the first
-    service.submit(Request(9, 0.0, 15_990, 11))
+    service.submit(SimulatedRequest(9, 0.0, 15_990, 11))
     assert (placed(service), service.under_way) == ([4, 1], 5)  # longer than all of the cache: refused
-    service.submit(Request(9, 9.0, 15_990, 10))
+    service.submit(SimulatedRequest(9, 9.0, 15_990, 10))
     assert placed(service) == [4, 2]
 
 
@@ -122,7 +122,7 @@ def test_scaling_has_bounds():
 
 def test_two_pools_read_here_and_decode_there():
     """Prompts of 100 and 200 tokens: a step reads one, and its cache needs a millisecond a token to the other pool."""
-    pool = Pool(times=EvenSteps(), rules=PLAIN, limits=LIMITS)
+    pool = ReplicaPool(times=EvenSteps(), rules=PLAIN, limits=LIMITS)
     service = Service(pool=pool, reading=pool, handover_s=0.001)
     sink = Columns()
     plan = SimpleNamespace(kinds=Kinds())
@@ -137,7 +137,7 @@ def test_two_pools_read_here_and_decode_there():
 
 def test_a_closed_loop_keeps_its_places_full_and_no_more():
     sink = Columns()
-    service = Service(pool=Pool(times=EvenSteps(), rules=PLAIN, limits=LIMITS))
+    service = Service(pool=ReplicaPool(times=EvenSteps(), rules=PLAIN, limits=LIMITS))
     given = closed(6, np.full(6, 4))
     (one,) = running._run(SimpleNamespace(kinds=Kinds()), service, [given], sink.ended, sink.refused, 2)
     assert sink.columns().due_s == pytest.approx(np.repeat([0, 4, 8], 2) * STEP_S)
@@ -184,7 +184,7 @@ def test_a_level_that_is_streamed_has_the_figures_of_its_requests():
         (9.0, 9.1, 9.2, 7, 7), (10.0, 10.5, 10.5, 10, 1), (11.0, 11.25, 11.65, 20, 5), (12.0, 12.6, 12.7, 30, 2),
         (14.0, 14.1, 14.7, 40, 4),
     ):  # fmt: skip
-        request = Request(0, due, inputs, outputs)
+        request = SimulatedRequest(0, due, inputs, outputs)
         request.first, request.last = first, last
         sink.ended(request)
     sink.refused(request, "too_long")
@@ -250,7 +250,7 @@ def test_places_of_several_replicas_are_filled_in_the_order_in_which_they_become
     """Two replicas of one sequence each, three places: answers of 8, 2 and 2, 2, 3 and 1 steps."""
     sink = Columns()
     limits = EngineLimits(tokens=4096, sequences=1, blocks=1000, block_tokens=16)
-    pool = Pool(times=EvenSteps(), rules=PLAIN, limits=limits, replicas=2)
+    pool = ReplicaPool(times=EvenSteps(), rules=PLAIN, limits=limits, replicas=2)
     service = Service(pool=pool, routing="least-loaded")
     given = closed(6, [8, 2, 2, 2, 3, 1])
     clusters = running._run(SimpleNamespace(kinds=Kinds()), service, [given], sink.ended, sink.refused, 3)
@@ -264,7 +264,7 @@ def test_places_of_several_replicas_are_filled_in_the_order_in_which_they_become
 
 
 def test_both_pools_are_routed_alike():
-    pool = Pool(times=EvenSteps(), rules=PLAIN, limits=LIMITS, replicas=2)
+    pool = ReplicaPool(times=EvenSteps(), rules=PLAIN, limits=LIMITS, replicas=2)
     service = Service(pool=pool, reading=pool, handover_s=0.0, routing="least-loaded")
     sink = Columns()
     given = demand([0.0, 1.0, 2.0], [3, 3, 3], [10, 10, 10])

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from inferometer.core.traffic.demand import Demand, Sharing, class_of
-from inferometer.serving.simulate.source import Kinds, Source
+from inferometer.serving.simulate.source import Kinds, RequestSource
 
 
 def demand(inputs, outputs, *, due=(), turns=1, prefix=0, pieces=(), group=None):
@@ -30,13 +30,13 @@ def ended(source, request, at):
 def test_parts_of_a_demand_follow_each_other_in_time_and_number():
     parts = [demand([5, 6], [1, 2], due=[1.0, 3.0]), demand([7], [3], due=[0.5])]
     expected = [(0, 1.0, 5, 1), (1, 3.0, 6, 2), (2, 3.5, 7, 3)]
-    source = Source(parts)
+    source = RequestSource(parts)
     assert not source.follows
     moments = []
     while source.next_s != float("inf"):
         moments.append((source.next_s, taken(source)))
     assert moments == [(row[1], row) for row in expected]
-    plain = [(one.number, one.due, one.input_tokens, one.output_tokens) for one in Source(parts).plain()]
+    plain = [(one.number, one.due, one.input_tokens, one.output_tokens) for one in RequestSource(parts).plain()]
     assert plain == expected
 
 
@@ -46,11 +46,11 @@ def test_parts_of_a_demand_follow_each_other_in_time_and_number():
      ({"pieces": (((1, 5),), ((2, 6),))}, {})],
 )  # fmt: skip
 def test_what_waits_or_shares_or_is_urgent_is_not_plain(more, asked):
-    assert Source([demand([5, 6], [1, 2], due=[1.0, 3.0], **more)], **asked).plain() is None
+    assert RequestSource([demand([5, 6], [1, 2], due=[1.0, 3.0], **more)], **asked).plain() is None
 
 
 def test_a_place_sends_its_next_request_when_the_last_is_answered():
-    source = Source([demand([1, 2, 3, 4], [1, 1, 1, 1])], concurrency=2)
+    source = RequestSource([demand([1, 2, 3, 4], [1, 1, 1, 1])], concurrency=2)
     assert (source.follows, source.next_s) == (True, 0.0)
     first, second = source.take(), source.take()
     assert source.next_s == float("inf")
@@ -62,7 +62,7 @@ def test_a_place_sends_its_next_request_when_the_last_is_answered():
 
 def test_a_turn_comes_after_a_time_to_think_with_all_that_was_said():
     """Of two sessions with three turns each, and a shared prefix of 10 tokens."""
-    source = Source(
+    source = RequestSource(
         [demand([30, 5, 7, 40, 8, 9], [4, 6, 8, 1, 2, 3], due=[0, 0, 0, 1, 1, 1], turns=3, prefix=10, group=[3] * 6)]
     )
     assert source.follows
@@ -89,18 +89,18 @@ def test_a_turn_comes_after_a_time_to_think_with_all_that_was_said():
 
 
 def test_a_turn_that_waited_longest_comes_before_one_by_the_clock():
-    source = Source([demand([1, 1, 1, 1], [1, 1, 1, 1], due=[0.0, 0.0, 9.0, 9.0], turns=2)])
+    source = RequestSource([demand([1, 1, 1, 1], [1, 1, 1, 1], due=[0.0, 0.0, 9.0, 9.0], turns=2)])
     ended(source, source.take(), 3.0)
     assert [taken(source)[:2], taken(source)[:2]] == [(1, 5.0), (2, 9.0)]
 
 
 def test_a_prompt_shorter_than_its_prefix_shares_all_of_itself():
-    assert Source([demand([6], [1], due=[0.0], prefix=10)]).take().pieces == ((("group", 0), 6),)
+    assert RequestSource([demand([6], [1], due=[0.0], prefix=10)]).take().pieces == ((("group", 0), 6),)
 
 
 def test_named_blocks_of_a_trace_are_shared_whole():
     pieces = ((7, 512), (8, 512), (9, 76))
-    assert Source([demand([1100], [1], due=[0.0], pieces=(pieces,))]).take().pieces == pieces
+    assert RequestSource([demand([1100], [1], due=[0.0], pieces=(pieces,))]).take().pieces == pieces
 
 
 @pytest.mark.parametrize("shares", [(0.2, 0.8), (0.5, 0.3, 0.2), (1.0,)])

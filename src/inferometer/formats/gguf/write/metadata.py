@@ -163,7 +163,8 @@ def _model_metadata(graph: Graph, config: Mapping[str, Any], architecture: str) 
     metadata |= _attention(graph, config) | _rotary(ops, config) | _experts(ops, config) | _scan(ops)
     match architecture:
         case "deepseek2":
-            metadata["leading_dense_block_count"] = _dense_first(graph)
+            routed = _by_layer(graph, lambda block: int(any(op.kind == "moe_experts" for op in block.ops)))
+            metadata["leading_dense_block_count"] = routed.index(1) if 1 in routed else len(routed)
         case "gptneox":
             metadata["use_parallel_residual"] = any(op.name == "layers.{}.residual" for op in ops)
         case "granite":
@@ -176,9 +177,11 @@ def _attention(graph: Graph, config: Mapping[str, Any]) -> dict[str, Value]:
     if not cores:
         return {"attention.head_count": 0}
     core = cores[0]
+    # One number where all layers agree, a list where not.
+    heads = _by_layer(graph, lambda block: next((op["kv_heads"] for op in block.ops if op.kind == "attention"), 0))
     metadata: dict[str, Value] = {
         "attention.head_count": core["heads"],
-        "attention.head_count_kv": _kv_heads(graph),
+        "attention.head_count_kv": heads[0] if len(set(heads)) == 1 else heads,
         "attention.key_length": core["head_dim"],
         "attention.value_length": core["value_dim"],
     }
@@ -273,21 +276,10 @@ def _by_layer(graph: Graph, one: Any) -> list[int]:
     return [one(block) for block in inside for _ in range(block.count)]
 
 
-def _kv_heads(graph: Graph) -> Value:
-    """One number where all layers agree, a list where not."""
-    heads = _by_layer(graph, lambda block: next((op["kv_heads"] for op in block.ops if op.kind == "attention"), 0))
-    return heads[0] if len(set(heads)) == 1 else heads
-
-
 def _width(ops: list[Op]) -> int:
     """The MLP's width; an expert's where every layer has experts, none where no layer has an MLP."""
     dense = [int(op["in_features"]) for op in ops if op.name.endswith(".mlp.down_proj")]
     return next(iter((*dense, *(int(op["intermediate"]) for op in ops if op.kind == "moe_experts"))), 0)
-
-
-def _dense_first(graph: Graph) -> int:
-    routed = _by_layer(graph, lambda block: int(any(op.kind == "moe_experts" for op in block.ops)))
-    return routed.index(1) if 1 in routed else len(routed)
 
 
 def _last(op: Op) -> int:

@@ -6,7 +6,7 @@ from math import prod
 from inferometer.core.dims import Dim
 from inferometer.core.frozen import frozen
 from inferometer.core.graph import Op, Tensor
-from inferometer.formats.onnx.lower.products import product_op, unpacked
+from inferometer.formats.onnx.lower.layers import product_op, unpacked
 from inferometer.formats.onnx.rules.common import static
 from inferometer.formats.onnx.step import Lowering, Maker, OnnxStep, Wires, part_op
 

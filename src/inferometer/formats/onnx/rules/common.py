@@ -4,8 +4,7 @@ from collections.abc import Iterable
 
 from inferometer.core.dims import Dim, symbols_in
 from inferometer.formats.onnx.content import Content, Item
-from inferometer.formats.onnx.faults import Fault
-from inferometer.formats.onnx.limits import MAX_RANK
+from inferometer.formats.onnx.faults import MAX_RANK, Fault
 from inferometer.formats.onnx.value import Call, Loose, Out, Shape
 
 

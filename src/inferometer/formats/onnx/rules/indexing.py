@@ -4,8 +4,7 @@ import math
 
 from inferometer.formats.onnx import algebra
 from inferometer.formats.onnx.content import Content, Item, full, take, vector
-from inferometer.formats.onnx.faults import Fault, UnknownShapeError
-from inferometer.formats.onnx.limits import MAX_ITEMS, MAX_RANK
+from inferometer.formats.onnx.faults import MAX_ITEMS, MAX_RANK, Fault, UnknownShapeError
 from inferometer.formats.onnx.messages import TensorDef
 from inferometer.formats.onnx.rules.common import as_dim, first_size, scalar, sizes, static
 from inferometer.formats.onnx.rules.items import add, mul

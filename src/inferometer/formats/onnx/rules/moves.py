@@ -5,8 +5,7 @@ from math import prod
 from inferometer.core.dims import Dim
 from inferometer.formats.onnx import algebra
 from inferometer.formats.onnx.content import Content, Item, broadcast_map, concat, full, take, transposed, vector
-from inferometer.formats.onnx.faults import Fault, UnknownShapeError
-from inferometer.formats.onnx.limits import MAX_RANK
+from inferometer.formats.onnx.faults import MAX_RANK, Fault, UnknownShapeError
 from inferometer.formats.onnx.rules.common import as_dim, broadcast_dims, sizes, static
 from inferometer.formats.onnx.value import Call, Loose, Out, Shape
 
@@ -52,7 +51,9 @@ def _reshaped(call: Call, asked: Loose) -> Loose:
     if len(left_open) == 1:  # what the others leave
         target[left_open[0]] = _left_over(source, target, left_open[0])
     elif not left_open:
-        _require_same_count(source, tuple(dim for dim in target if dim is not None))
+        before, after = static(source), static(tuple(dim for dim in target if dim is not None))
+        if before is not None and after is not None and prod(before) != prod(after):
+            raise Fault(f"{prod(before)} elements reshaped to {list(after)}")
     return tuple(None if dim == -1 else dim for dim in target)
 
 
@@ -64,12 +65,6 @@ def _left_over(source: Shape, target: list[Dim | None], axis: int) -> Dim | None
     if isinstance(total, int) and isinstance(others, int) and total % others:
         raise Fault(f"{total} elements do not fill rows of {others}")
     return algebra.floordiv(total, others)
-
-
-def _require_same_count(source: Shape, target: Shape) -> None:
-    before, after = static(source), static(target)
-    if before is not None and after is not None and prod(before) != prod(after):
-        raise Fault(f"{prod(before)} elements reshaped to {list(after)}")
 
 
 def flatten(call: Call) -> list[Out]:

@@ -5,7 +5,6 @@ from typing import Any
 from inferometer.formats.onnx.lower import attention as lower_a
 from inferometer.formats.onnx.lower import layers as lower_l
 from inferometer.formats.onnx.lower import microsoft as lower_m
-from inferometer.formats.onnx.lower import products as lower_p
 from inferometer.formats.onnx.rules import (
     attention,
     common,
@@ -49,19 +48,19 @@ def _attention(rule: Rule, lower: Lowering, **more: Any) -> OnnxRow:
 
 
 _PRODUCTS = {
-    "FusedMatMul": _product(products.matmul, lower_p.lower_product()),
-    "FusedMatMulActivation": _product(products.matmul, lower_p.lower_product()),
-    "TransposeMatMul": _product(products.matmul, lower_p.lower_product()),
-    "FusedGemm": _product(products.gemm, lower_p.lower_product(0, 1, 2), (1, 0, 2)),
-    "GemmFastGelu": _product(products.matmul, lower_p.lower_product(0, 1, 2, activation="gelu_tanh"), (1, 0, 2)),
-    "GemmFloat8": _product(microsoft.gemm_float8, lower_p.lower_product(0, 1, 2, compute="f8e4m3"), (1, 0, 2)),
-    "MatMulInteger16": _product(products.matmul_of(dtype="i32"), lower_p.lower_product(compute="i16")),
+    "FusedMatMul": _product(products.matmul, lower_l.lower_product()),
+    "FusedMatMulActivation": _product(products.matmul, lower_l.lower_product()),
+    "TransposeMatMul": _product(products.matmul, lower_l.lower_product()),
+    "FusedGemm": _product(products.gemm, lower_l.lower_product(0, 1, 2), (1, 0, 2)),
+    "GemmFastGelu": _product(products.matmul, lower_l.lower_product(0, 1, 2, activation="gelu_tanh"), (1, 0, 2)),
+    "GemmFloat8": _product(microsoft.gemm_float8, lower_l.lower_product(0, 1, 2, compute="f8e4m3"), (1, 0, 2)),
+    "MatMulInteger16": _product(products.matmul_of(dtype="i32"), lower_l.lower_product(compute="i16")),
     "MatMulIntegerToFloat": _product(
-        products.matmul_of(dtype=2), lower_p.lower_product(0, 1, 6, compute="i8"), (1, 0, 6), 4
+        products.matmul_of(dtype=2), lower_l.lower_product(0, 1, 6, compute="i8"), (1, 0, 6), 4
     ),
-    "DynamicQuantizeMatMul": _product(products.matmul, lower_p.lower_product(0, 1, 4, compute="i8"), (1, 4), 3),
-    "QGemm": _product(microsoft.q_gemm, lower_p.lower_product(0, 3, 6, compute="i8"), (3, 6), 6),
-    "QOrderedMatMul": _product(products.matmul_of(0, 2), lower_p.lower_product(0, 2, 5, compute="i8"), (2, 5), 5),
+    "DynamicQuantizeMatMul": _product(products.matmul, lower_l.lower_product(0, 1, 4, compute="i8"), (1, 4), 3),
+    "QGemm": _product(microsoft.q_gemm, lower_l.lower_product(0, 3, 6, compute="i8"), (3, 6), 6),
+    "QOrderedMatMul": _product(products.matmul_of(0, 2), lower_l.lower_product(0, 2, 5, compute="i8"), (2, 5), 5),
     "MatMulNBits": _product(microsoft.n_bits, lower_m.lower_n_bits, (1, 5), 3),
     "MatMulBnb4": _product(microsoft.bnb4, lower_m.lower_n_bits, (1,), 3),
     "MatMulFpQ4": _product(microsoft.fpq4, lower_m.lower_fpq4, (1,), 3),

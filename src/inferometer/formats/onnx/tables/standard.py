@@ -2,7 +2,6 @@
 
 from inferometer.formats.onnx.lower import attention as lower_a
 from inferometer.formats.onnx.lower import layers as lower_l
-from inferometer.formats.onnx.lower import products as lower_p
 from inferometer.formats.onnx.rules import (
     attention,
     common,
@@ -203,16 +202,16 @@ _WINDOWS = {
 }  # fmt: skip
 
 _LAYERS = {
-    "MatMul": row("matmul", products.matmul, lower=lower_p.lower_product(), weights=(1, 0), least=2),
-    "Gemm": row("linear", products.gemm, lower=lower_p.lower_product(0, 1, 2), weights=(1, 0, 2), least=2),
+    "MatMul": row("matmul", products.matmul, lower=lower_l.lower_product(), weights=(1, 0), least=2),
+    "Gemm": row("linear", products.gemm, lower=lower_l.lower_product(0, 1, 2), weights=(1, 0, 2), least=2),
     "MatMulInteger": row(
-        "matmul", products.matmul_of(dtype="i32"), lower=lower_p.lower_product(compute="i8"), weights=(1, 0), least=2
+        "matmul", products.matmul_of(dtype="i32"), lower=lower_l.lower_product(compute="i8"), weights=(1, 0), least=2
     ),
     "QLinearMatMul": row(
-        "matmul", products.matmul_of(0, 3, 7), lower=lower_p.lower_product(0, 3, compute="i8"), weights=(3, 0),
+        "matmul", products.matmul_of(0, 3, 7), lower=lower_l.lower_product(0, 3, compute="i8"), weights=(3, 0),
         least=8,
     ),
-    "Einsum": row("matmul", products.einsum, lower=lower_p.lower_einsum, weights=(1, 0), least=1),
+    "Einsum": row("matmul", products.einsum, lower=lower_l.lower_einsum, weights=(1, 0), least=1),
     "Attention": row("attention", attention.attention, lower=lower_a.lower_attention, caches=((4, 5), (1, 2)), least=3),
     "LinearAttention": row(
         "ssm_scan", attention.linear_attention, lower=lower_a.lower_linear_attention, states=((3,), (1,)), least=3

@@ -12,7 +12,7 @@ import numpy as np
 
 from inferometer.core.dims import Dim
 from inferometer.core.graph import Op
-from inferometer.formats.onnx.write.lowering import Lowering, positions, rule
+from inferometer.formats.onnx.write.lowering import OnnxLowering, positions, rule
 from inferometer.formats.onnx.write.nodes import Nodes, WrittenPort, WrittenValue
 from inferometer.formats.onnx.write.pointwise import soft_capped
 from inferometer.formats.onnx.write.shapes import reshaped, transposed
@@ -20,7 +20,7 @@ from inferometer.formats.onnx.write.windows import relative_bias, window_mask
 
 
 @rule("attention")
-def attention(lowering: Lowering, op: Op) -> None:
+def attention(lowering: OnnxLowering, op: Op) -> None:
     if op.get("kv_latent"):
         raise lowering.refuse(op, "its latent keys and values are not among its inputs")
     nodes, heads, kv_heads = lowering.nodes, op["heads"], op["kv_heads"]
@@ -44,7 +44,7 @@ def _by_head(nodes: Nodes, x: WrittenValue, heads: int, features: int) -> Writte
     return transposed(nodes, reshaped(nodes, x, (*x.shape[:2], heads, features)), 0, 2, 1, 3)
 
 
-def _appended(lowering: Lowering, key: WrittenValue, value: WrittenValue) -> tuple[WrittenValue, WrittenValue]:
+def _appended(lowering: OnnxLowering, key: WrittenValue, value: WrittenValue) -> tuple[WrittenValue, WrittenValue]:
     """The cache with the new tokens after it, which is also what the next step needs."""
     nodes, index = lowering.nodes, lowering.caches
     lowering.caches += 1
@@ -58,7 +58,9 @@ def _appended(lowering: Lowering, key: WrittenValue, value: WrittenValue) -> tup
     return both[0], both[1]
 
 
-def _weighted(lowering: Lowering, op: Op, query: WrittenValue, key: WrittenValue, value: WrittenValue) -> WrittenValue:
+def _weighted(
+    lowering: OnnxLowering, op: Op, query: WrittenValue, key: WrittenValue, value: WrittenValue
+) -> WrittenValue:
     """softmax(q · kᵀ · scale + bias) · v."""
     nodes, rank = lowering.nodes, len(query.shape)
     scale = lowering.numbers.attention_scale or 1 / sqrt(op["head_dim"])
@@ -76,7 +78,7 @@ def _weighted(lowering: Lowering, op: Op, query: WrittenValue, key: WrittenValue
     return WrittenValue(y, (*query.shape[:-1], value.shape[-1]))
 
 
-def _biased(lowering: Lowering, op: Op, scores: WrittenValue) -> str:
+def _biased(lowering: OnnxLowering, op: Op, scores: WrittenValue) -> str:
     """What is added to the scores by position: ALiBi's slopes, or Swin's table and the mask of shifted windows."""
     nodes = lowering.nodes
     if not op.get("biased"):
@@ -92,7 +94,7 @@ def _biased(lowering: Lowering, op: Op, scores: WrittenValue) -> str:
     return str(nodes.add("Add", scores.name, _alibi(lowering, op, scores.shape)))
 
 
-def _alibi(lowering: Lowering, op: Op, shape: tuple[Dim, ...]) -> str:
+def _alibi(lowering: OnnxLowering, op: Op, shape: tuple[Dim, ...]) -> str:
     """A slope a head, 2^(−8h/heads), times the key's position; the query's own drops out of the softmax."""
     nodes, heads = lowering.nodes, op["heads"]
     slopes = np.array([2.0 ** (-8.0 * (head + 1) / heads) for head in range(heads)])
@@ -101,7 +103,7 @@ def _alibi(lowering: Lowering, op: Op, shape: tuple[Dim, ...]) -> str:
     return str(nodes.add("Mul", nodes.constant(column.astype(nodes.float_type)), keys))
 
 
-def _mask(lowering: Lowering, op: Op, tokens: Dim, keys: Dim) -> str:
+def _mask(lowering: OnnxLowering, op: Op, tokens: Dim, keys: Dim) -> str:
     """[tokens, keys]: 0 where a token may look, far below zero where not."""
     nodes, causal, window = lowering.nodes, bool(op.get("causal")), op.get("window")
 
@@ -124,7 +126,7 @@ def _mask(lowering: Lowering, op: Op, tokens: Dim, keys: Dim) -> str:
     return nodes.once(("mask", causal, window, tokens, keys), make, scope="mask")
 
 
-def _positions_of_keys(lowering: Lowering, keys: Dim) -> str:
+def _positions_of_keys(lowering: OnnxLowering, keys: Dim) -> str:
     """0, 1, … as an int64 vector."""
     nodes = lowering.nodes
 
@@ -139,7 +141,7 @@ def _as_float(nodes: Nodes, x: str) -> str:
 
 
 @rule("rotary")
-def rotary(lowering: Lowering, op: Op) -> None:
+def rotary(lowering: OnnxLowering, op: Op) -> None:
     """Turn the first `rotary_dim` features of every head, halves against each other, by angles of the position."""
     nodes, features, turned = lowering.nodes, op["head_dim"], op["rotary_dim"]
     for tensor, result in zip(op.inputs, op.outputs, strict=False):
@@ -165,7 +167,7 @@ def _turned(nodes: Nodes, x: WrittenValue, count: int, angles: tuple[str, str]) 
     return str(nodes.add("Concat", first, second, *rest, axis=-1))
 
 
-def _angles(lowering: Lowering, tokens: Dim, count: int) -> tuple[str, str]:
+def _angles(lowering: OnnxLowering, tokens: Dim, count: int) -> tuple[str, str]:
     """Cosines and sines as [tokens, 1, count / 2]: angle = position · theta^(−2i/count)."""
     nodes, theta = lowering.nodes, lowering.numbers.rope_theta
     steps = theta ** (-np.arange(0, count - 1, 2, dtype=np.float64) / count)

@@ -19,7 +19,7 @@ from inferometer.formats.onnx.write.shapes import fixed, probe, reinterpreted, s
 from inferometer.formats.synth.order import epsilon_of, rope_theta_of
 from inferometer.formats.synth.weights import Weight, executed, planned_op
 
-Rule = Callable[["Lowering", Op], None]
+Rule = Callable[["OnnxLowering", Op], None]
 RULES: dict[str, Rule] = {}
 
 
@@ -56,7 +56,7 @@ def numbers_of(config: Mapping[str, Any]) -> Numbers:
 
 
 @dataclass(slots=True)
-class Lowering:
+class OnnxLowering:
     """The state of one lowering: what has been made under which name, and where in the graph it stands."""
 
     nodes: Nodes
@@ -129,7 +129,7 @@ class Lowering:
         return WrittenValue(self.nodes.add("Expand", row, self.nodes.shape(shape)), shape)
 
 
-def positions(lowering: Lowering, count: Dim) -> str:
+def positions(lowering: OnnxLowering, count: Dim) -> str:
     """Positions of the new tokens as an int64 vector: they begin where the cache ends."""
     nodes = lowering.nodes
     start: Dim = Symbol("context") if lowering.notes.get("cached") and count == Symbol("query") else 0
@@ -144,7 +144,7 @@ def positions(lowering: Lowering, count: Dim) -> str:
 
 def lower(graph: Graph, numbers: Numbers, sizes: Mapping[str, int], *, float_type: str = "float32") -> Nodes:
     """The graph as ONNX nodes. `sizes` fixes symbols; the others stay open and are named after themselves."""
-    lowering = Lowering(nodes=Nodes(float_type), sizes=sizes, numbers=numbers)
+    lowering = OnnxLowering(nodes=Nodes(float_type), sizes=sizes, numbers=numbers)
     _accept(lowering, graph)
     for block, repetition, op in executed(graph):
         lowering.block, lowering.repetition = block, repetition
@@ -153,7 +153,7 @@ def lower(graph: Graph, numbers: Numbers, sizes: Mapping[str, int], *, float_typ
     return lowering.nodes
 
 
-def _lower_op(lowering: Lowering, op: Op) -> None:
+def _lower_op(lowering: OnnxLowering, op: Op) -> None:
     lowering.nodes.scope = lowering.full(op.name)
     if op.kind not in RULES:
         raise lowering.refuse(op, f"there is no rule for {op.kind}")
@@ -166,7 +166,7 @@ def _lower_op(lowering: Lowering, op: Op) -> None:
             lowering.nodes.weight(weight)
 
 
-def _accept(lowering: Lowering, graph: Graph) -> None:
+def _accept(lowering: OnnxLowering, graph: Graph) -> None:
     """The model's inputs, and the caches that its attention reads."""
     for tensor in graph.inputs:
         port = WrittenPort(name=tensor.name, shape=lowering.shape(tensor), integer=tensor.role == "index")
@@ -178,7 +178,7 @@ def _accept(lowering: Lowering, graph: Graph) -> None:
     lowering.notes["cached"] = bool(cached)
 
 
-def _accept_cache(lowering: Lowering, op: Op, index: int) -> None:
+def _accept_cache(lowering: OnnxLowering, op: Op, index: int) -> None:
     batch = lowering.size(op.inputs[0].shape[0])
     context = lowering.size(op["context"])
     for part, features in (("key", op["head_dim"]), ("value", op.get("value_dim", op["head_dim"]))):
@@ -187,7 +187,7 @@ def _accept_cache(lowering: Lowering, op: Op, index: int) -> None:
         lowering.made[name] = lowering.nodes.accept(port)
 
 
-def _finish(lowering: Lowering, graph: Graph) -> None:
+def _finish(lowering: OnnxLowering, graph: Graph) -> None:
     """Name the outputs: a language model's is called logits, as its users expect.
 
     What an op gives and no other reads is an output too, or runtimes would leave out what makes it.

@@ -4,14 +4,14 @@ from typing import Any
 
 from inferometer.core.dims import Dim
 from inferometer.core.graph import Op
-from inferometer.formats.onnx.write.lowering import Lowering, rule
+from inferometer.formats.onnx.write.lowering import OnnxLowering, rule
 from inferometer.formats.onnx.write.nodes import WrittenValue
 from inferometer.formats.onnx.write.shapes import concat_axis, probe, reinterpreted
 from inferometer.formats.onnx.write.windows import gathered, partitioned, reversed_windows
 
 
 @rule("convolution")
-def convolution(lowering: Lowering, op: Op) -> None:
+def convolution(lowering: OnnxLowering, op: Op) -> None:
     if op.get("causal"):
         raise lowering.refuse(op, "its state is kept between steps")
     nodes, x = lowering.nodes, lowering.read(op.inputs[0])
@@ -30,7 +30,7 @@ def convolution(lowering: Lowering, op: Op) -> None:
 
 
 @rule("pool")
-def pool(lowering: Lowering, op: Op) -> None:
+def pool(lowering: OnnxLowering, op: Op) -> None:
     nodes, x = lowering.nodes, lowering.read(op.inputs[0])
     shape = lowering.shape(op.outputs[0])
     if op["function"] == "global" or not op.get("kernel"):
@@ -52,7 +52,7 @@ def pool(lowering: Lowering, op: Op) -> None:
     lowering.give(op.outputs[0], nodes.add(kind, x.name, **attributes))
 
 
-def _global(lowering: Lowering, op: Op, x: WrittenValue, shape: tuple[Dim, ...]) -> WrittenValue:
+def _global(lowering: OnnxLowering, op: Op, x: WrittenValue, shape: tuple[Dim, ...]) -> WrittenValue:
     """One value a channel, with or without axes of one after it; or a plane of a given size (adaptive)."""
     nodes = lowering.nodes
     if len(shape) == len(x.shape) and set(probe(shape[2:])) != {1}:
@@ -68,7 +68,7 @@ def _global(lowering: Lowering, op: Op, x: WrittenValue, shape: tuple[Dim, ...])
     return WrittenValue(nodes.add("Flatten", y, axis=1), x.shape[:2])
 
 
-def _padding(lowering: Lowering, op: Op, have: tuple[Dim, ...], want: tuple[Dim, ...]) -> tuple[int, ...]:
+def _padding(lowering: OnnxLowering, op: Op, have: tuple[Dim, ...], want: tuple[Dim, ...]) -> tuple[int, ...]:
     """The padding inferred from the two planes, where the op does not give it."""
     padding = []
     strides = op.get("strides") or op["kernel"]
@@ -81,7 +81,7 @@ def _padding(lowering: Lowering, op: Op, have: tuple[Dim, ...], want: tuple[Dim,
 
 
 @rule("resize")
-def resize(lowering: Lowering, op: Op) -> None:
+def resize(lowering: OnnxLowering, op: Op) -> None:
     nodes, x = lowering.nodes, lowering.read(op.inputs[0])
     shape = lowering.shape(op.outputs[0])
     mode = {"nearest": "nearest", "bilinear": "linear", "linear": "linear", "bicubic": "cubic"}.get(
@@ -100,7 +100,7 @@ def resize(lowering: Lowering, op: Op) -> None:
 
 
 @rule("view")
-def view(lowering: Lowering, op: Op) -> None:
+def view(lowering: OnnxLowering, op: Op) -> None:
     """A reshape, a part, or several parts; which of them is read off the shapes."""
     nodes = lowering.nodes
     x = lowering.read(op.inputs[0])
@@ -119,7 +119,7 @@ def view(lowering: Lowering, op: Op) -> None:
 
 
 @rule("copy")
-def copy(lowering: Lowering, op: Op) -> None:
+def copy(lowering: OnnxLowering, op: Op) -> None:
     match op.get("function"):
         case "partition":
             value = partitioned(lowering, op, shifted=False)
@@ -141,7 +141,7 @@ def copy(lowering: Lowering, op: Op) -> None:
     lowering.give(op.outputs[0], value)
 
 
-def _concat(lowering: Lowering, op: Op) -> WrittenValue:
+def _concat(lowering: OnnxLowering, op: Op) -> WrittenValue:
     """Inputs one after the other; learned tokens go before them, the same for every picture."""
     nodes, shape = lowering.nodes, lowering.shape(op.outputs[0])
     values = [lowering.read(tensor) for tensor in op.inputs]

@@ -1,14 +1,130 @@
-"""What works number by number, and reductions: activation, elementwise, softmax, reduce, cast."""
+"""What works number by number or row by row: linear, matmul, embedding, norms, activations, sums, softmax, casts."""
 
-from collections.abc import Callable
 from functools import reduce as fold
 from math import sqrt
 from typing import Any
 
+import numpy as np
+
+from inferometer.core.dims import product
 from inferometer.core.graph import Op
-from inferometer.formats.onnx.write.lowering import Lowering, rule
+from inferometer.formats.onnx.write.lowering import OnnxLowering, rule
 from inferometer.formats.onnx.write.nodes import Nodes, WrittenValue
-from inferometer.formats.onnx.write.shapes import probe, reshaped, shown
+from inferometer.formats.onnx.write.shapes import probe, reshaped, shown, transposed
+
+# Norms. An RMS norm is written out in the nodes that runtimes recognise and fuse.
+
+
+@rule("norm")
+def norm(lowering: OnnxLowering, op: Op) -> None:
+    nodes, x = lowering.nodes, lowering.read(op.inputs[0])
+    names = [nodes.weight(weight) or weight.name for weight in lowering.weights(op)]
+    match op["norm"]:
+        case "batch":
+            scale, bias, mean, variance = names
+            y = WrittenValue(nodes.add("BatchNormalization", x.name, scale, bias, mean, variance), x.shape)
+        case "group":
+            y = WrittenValue(_group(nodes, x.name, names, op, lowering.numbers.epsilon), x.shape)
+        case "layer" | "rms":
+            y = _last_axis(lowering, op, x, names)
+        case "l2":
+            y = WrittenValue(nodes.add("LpNormalization", x.name, axis=-1, p=2), x.shape)
+        case other:
+            raise lowering.refuse(op, f"the norm {other!r} has no rule")
+    lowering.give(op.outputs[0], y)
+
+
+def _last_axis(lowering: OnnxLowering, op: Op, x: WrittenValue, names: list[str]) -> WrittenValue:
+    """Over the last axis, over a head's part of it, or over the channels of a plane."""
+    nodes, features = lowering.nodes, op.get("features", x.shape[-1])
+    if x.shape[-1] == features:
+        return WrittenValue(_normed(lowering, op, x.name, features, names), x.shape)
+    if len(x.shape) == 4 and x.shape[1] == features:
+        last = transposed(nodes, x, 0, 2, 3, 1)
+        y = WrittenValue(_normed(lowering, op, last.name, features, names), last.shape)
+        return transposed(nodes, y, 0, 3, 1, 2)
+    width = x.shape[-1]
+    if not isinstance(width, int) or width % features:
+        raise lowering.refuse(op, f"{features} features do not divide an axis of {width}")
+    heads = reshaped(nodes, x, (*x.shape[:-1], width // features, features))
+    y = WrittenValue(_normed(lowering, op, heads.name, features, names), heads.shape)
+    return reshaped(nodes, y, x.shape)
+
+
+def _normed(lowering: OnnxLowering, op: Op, x: str, features: int, names: list[str]) -> str:
+    nodes, epsilon = lowering.nodes, lowering.numbers.epsilon
+    if op["norm"] == "layer":
+        scale = names[:1] or [nodes.constant(np.ones(features, nodes.float_type))]
+        return str(nodes.add("LayerNormalization", x, *scale, *names[1:], axis=-1, epsilon=epsilon))
+    squares = nodes.add("ReduceMean", nodes.add("Pow", x, nodes.floats(2.0)), nodes.wholes(-1), keepdims=1)
+    # f16 has nothing below 6e-8: a smaller epsilon would be zero
+    small = epsilon if nodes.float_type == np.float32 else max(epsilon, 1e-5)
+    root = nodes.add("Sqrt", nodes.add("Add", squares, nodes.floats(small)))
+    y = nodes.add("Div", x, root)
+    return str(nodes.add("Mul", y, names[0])) if names else str(y)
+
+
+def _group(nodes: Nodes, x: str, names: list[str], op: Op, epsilon: float) -> str:
+    features, groups = op["features"], op.get("groups", 32)
+    scale = names[:1] or [nodes.constant(np.ones(features, nodes.float_type))]
+    bias = names[1:2] or [nodes.constant(np.zeros(features, nodes.float_type))]
+    return str(nodes.add("GroupNormalization", x, *scale, *bias, num_groups=groups, epsilon=epsilon))
+
+
+# Matrices and tables: linear, matmul, embedding.
+
+
+@rule("linear")
+def linear(lowering: OnnxLowering, op: Op) -> None:
+    """MatMul with the weight as [in, out], or Gemm.
+
+    Gemm is for rows alone, and where the weight is stored as [out, in] for another op too (a tied embedding), since
+    only Gemm reads it the other way round.
+    """
+    nodes, x = lowering.nodes, lowering.read(op.inputs[0])
+    weight, *rest = lowering.weights(op)
+    bias = [nodes.weight(entry) or entry.name for entry in rest if len(entry.shape) == 1]
+    shape = lowering.shape(op.outputs[0])
+    if sorted(weight.shape) != sorted((x.shape[-1], shape[-1])):  # type: ignore[type-var]  # features are fixed numbers
+        raise lowering.refuse(op, f"its weight {weight.name!r} is {list(weight.shape)}")
+    kept = op.get("layout") == "in_out"  # the checkpoint itself holds [in, out]
+    if len(x.shape) > 2 and (name := nodes.weight(weight, transposed=not kept)):
+        y = nodes.add("MatMul", x.name, name)
+        y = nodes.add("Add", y, bias[0]) if bias else y
+        lowering.give(op.outputs[0], y)
+        return
+    name = nodes.weight(weight)
+    stored = name is not None
+    rows = reshaped(nodes, x, (product(x.shape[:-1]), x.shape[-1]))
+    swap = 0 if kept == stored else 1
+    y = nodes.add("Gemm", rows.name, weight.name, *bias, transB=swap)
+    flat = WrittenValue(y, (rows.shape[0], shape[-1]))
+    lowering.give(op.outputs[0], reshaped(nodes, flat, shape))
+
+
+@rule("matmul")
+def matmul(lowering: OnnxLowering, op: Op) -> None:
+    """The second factor may be transposed; whether it is follows from the contracted and the resulting sizes."""
+    nodes = lowering.nodes
+    a, b = (lowering.read(tensor) for tensor in op.inputs[:2])
+    shape = lowering.shape(op.outputs[0])
+    sizes = probe((a.shape[-1], shape[-1], *b.shape[-2:]))
+    if sizes[2:] != sizes[:2]:
+        if sizes[2:] != sizes[1::-1]:
+            raise lowering.refuse(op, "its factors do not fit")
+        b = transposed(nodes, b, *range(len(b.shape) - 2), len(b.shape) - 1, len(b.shape) - 2)
+    lowering.give(op.outputs[0], WrittenValue(nodes.add("MatMul", a.name, b.name), shape))
+
+
+@rule("embedding")
+def embedding(lowering: OnnxLowering, op: Op) -> None:
+    nodes, (table,) = lowering.nodes, lowering.weights(op)
+    name = nodes.weight(table)
+    if name is None:
+        raise lowering.refuse(op, f"the table {table.name!r} is a matrix of an earlier op")
+    ids = lowering.read(op.inputs[0])
+    lowering.give(op.outputs[0], nodes.add("Gather", name, ids.name, axis=0))
+
 
 _ONE_NODE: dict[str, tuple[str, dict[str, Any]]] = {
     "relu": ("Relu", {}),
@@ -49,7 +165,7 @@ def _activated(nodes: Nodes, x: str, function: str) -> str | None:
 
 
 @rule("activation")
-def activation(lowering: Lowering, op: Op) -> None:
+def activation(lowering: OnnxLowering, op: Op) -> None:
     x = lowering.read(op.inputs[0])
     y = _activated(lowering.nodes, x.name, op["function"])
     if y is None:
@@ -58,7 +174,7 @@ def activation(lowering: Lowering, op: Op) -> None:
 
 
 @rule("elementwise")
-def elementwise(lowering: Lowering, op: Op) -> None:
+def elementwise(lowering: OnnxLowering, op: Op) -> None:
     nodes, function = lowering.nodes, op["function"]
     values = [lowering.read(tensor) for tensor in op.inputs]
     values += [WrittenValue(nodes.weight(weight) or weight.name, weight.shape) for weight in lowering.weights(op)]
@@ -81,11 +197,8 @@ def elementwise(lowering: Lowering, op: Op) -> None:
         if name is None:
             raise lowering.refuse(op, f"{value.name!r} is {shown(value.shape)} beside {shown(first.shape)}")
         names.append(name)
-    lowering.give(op.outputs[0], fold(_pairwise(nodes, _BINARY[function]), names))
-
-
-def _pairwise(nodes: Nodes, kind: str) -> Callable[[str, str], str]:
-    return lambda left, right: str(nodes.add(kind, left, right))
+    kind = _BINARY[function]
+    lowering.give(op.outputs[0], fold(lambda left, right: str(nodes.add(kind, left, right)), names))
 
 
 def aligned(nodes: Nodes, value: WrittenValue, like: WrittenValue) -> str | None:
@@ -114,7 +227,7 @@ def soft_capped(nodes: Nodes, x: str, cap: float) -> str:
 
 
 @rule("softmax")
-def softmax(lowering: Lowering, op: Op) -> None:
+def softmax(lowering: OnnxLowering, op: Op) -> None:
     x = lowering.read(op.inputs[0])
     lowering.give(op.outputs[0], lowering.nodes.add("Softmax", x.name, axis=op.get("axis", -1)))
 
@@ -123,7 +236,7 @@ _REDUCTIONS = {"mean": "ReduceMean", "sum": "ReduceSum", "max": "ReduceMax", "mi
 
 
 @rule("reduce")
-def reduction(lowering: Lowering, op: Op) -> None:
+def reduction(lowering: OnnxLowering, op: Op) -> None:
     nodes, x = lowering.nodes, lowering.read(op.inputs[0])
     kind = _REDUCTIONS.get(op["function"])
     if kind is None:
@@ -133,6 +246,6 @@ def reduction(lowering: Lowering, op: Op) -> None:
 
 
 @rule("cast")
-def cast(lowering: Lowering, op: Op) -> None:
+def cast(lowering: OnnxLowering, op: Op) -> None:
     """Everything has one format here, so a cast is nothing."""
     lowering.give(op.outputs[0], lowering.read(op.inputs[0]))

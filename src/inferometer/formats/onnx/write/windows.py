@@ -5,13 +5,13 @@ from math import isqrt
 import numpy as np
 
 from inferometer.core.graph import Op
-from inferometer.formats.onnx.write.lowering import Lowering
+from inferometer.formats.onnx.write.lowering import OnnxLowering
 from inferometer.formats.onnx.write.nodes import Nodes, WrittenValue
 from inferometer.formats.onnx.write.shapes import reshaped, transposed
 from inferometer.formats.synth.weights import Array, Weight, relative_index
 
 
-def partitioned(lowering: Lowering, op: Op, *, shifted: bool) -> WrittenValue:
+def partitioned(lowering: OnnxLowering, op: Op, *, shifted: bool) -> WrittenValue:
     """[batch, side², features] → [batch · windows, window², features]. A shift moves the plane by half a window."""
     nodes, x = lowering.nodes, lowering.read(op.inputs[0])
     shape = lowering.shape(op.outputs[0])
@@ -30,7 +30,7 @@ def partitioned(lowering: Lowering, op: Op, *, shifted: bool) -> WrittenValue:
     return reshaped(nodes, transposed(nodes, cut, 0, 1, 3, 2, 4, 5), shape)
 
 
-def reversed_windows(lowering: Lowering, op: Op) -> WrittenValue:
+def reversed_windows(lowering: OnnxLowering, op: Op) -> WrittenValue:
     """The windows put back into the plane they were cut from."""
     nodes, x = lowering.nodes, lowering.read(op.inputs[0])
     side, window, shifted, batch = lowering.notes[_key(lowering, op)]
@@ -51,7 +51,7 @@ def reversed_windows(lowering: Lowering, op: Op) -> WrittenValue:
     return reshaped(nodes, plane, shape)
 
 
-def gathered(lowering: Lowering, op: Op) -> WrittenValue:
+def gathered(lowering: OnnxLowering, op: Op) -> WrittenValue:
     """Four neighbours side by side: [batch, (2n)², features] → [batch, n², 4 · features]."""
     nodes, x = lowering.nodes, lowering.read(op.inputs[0])
     half = _side(lowering, op, x) // 2
@@ -68,7 +68,7 @@ def relative_bias(nodes: Nodes, table: Weight) -> str:
     return str(nodes.add("Unsqueeze", nodes.add("Transpose", rows, perm=[2, 0, 1]), nodes.wholes(0)))
 
 
-def window_mask(lowering: Lowering, op: Op, scores: WrittenValue) -> str:
+def window_mask(lowering: OnnxLowering, op: Op, scores: WrittenValue) -> str:
     """A shifted window holds parts of the plane that are no neighbours: they do not see each other."""
     side, window, shifted, batch = lowering.notes.get(_key(lowering, op), (0, 0, False, 0))
     if not shifted:
@@ -107,7 +107,7 @@ def _rolled(nodes: Nodes, plane: WrittenValue, shift: int) -> WrittenValue:
     return WrittenValue(name, plane.shape)
 
 
-def _side(lowering: Lowering, op: Op, x: WrittenValue) -> int:
+def _side(lowering: OnnxLowering, op: Op, x: WrittenValue) -> int:
     tokens = _whole(lowering, op, x.shape[1])
     side = isqrt(tokens)
     if side * side != tokens:
@@ -115,11 +115,11 @@ def _side(lowering: Lowering, op: Op, x: WrittenValue) -> int:
     return side
 
 
-def _whole(lowering: Lowering, op: Op, size: object) -> int:
+def _whole(lowering: OnnxLowering, op: Op, size: object) -> int:
     if not isinstance(size, int):
         raise lowering.refuse(op, f"the size {size} is open: give the image's side")
     return size
 
 
-def _key(lowering: Lowering, op: Op) -> tuple[str, str]:
+def _key(lowering: OnnxLowering, op: Op) -> tuple[str, str]:
     return "window", lowering.full(op.name).rpartition(".")[0]

@@ -19,7 +19,7 @@ from inferometer.formats.synth.weights import Array, Weight, whole
 from inferometer.formats.tflite.write.network import Network, TfliteStored
 from inferometer.formats.tflite.write.steps import TfliteProgram, TfliteStep, TfliteValue, written_out
 
-Rule = Callable[["Lowering", TfliteStep], None]
+Rule = Callable[["TfliteLowering", TfliteStep], None]
 RULES: dict[str, Rule] = {}
 CLAMPS = frozenset({"relu", "relu6"})  # activations that are a part of the operator before them
 _PLANE = 4
@@ -36,7 +36,7 @@ def rule(*kinds: str) -> Callable[[Rule], Rule]:
 
 
 @frozen
-class Form:
+class TfliteForm:
     """A value in the file. `moved`: its channels are last there and second in the graph.
 
     `flat` is the [channels, height, width] of a plane whose numbers stand in a row, channels fastest. `positive`: no
@@ -60,15 +60,15 @@ class Tail:
 
 
 @dataclass(slots=True, kw_only=True)
-class Lowering:
+class TfliteLowering:
     program: TfliteProgram
     network: Network
     epsilon: float  # of a layer norm
     seed: int
-    forms: dict[TfliteValue, Form] = field(default_factory=dict)
+    forms: dict[TfliteValue, TfliteForm] = field(default_factory=dict)
     fused: set[TfliteStep] = field(default_factory=set)
 
-    def form(self, value: TfliteValue) -> Form:
+    def form(self, value: TfliteValue) -> TfliteForm:
         return self.forms[value]
 
     def numbers(self, weight: Weight) -> Array:
@@ -103,19 +103,19 @@ class Lowering:
         return self.network.add(kind, inputs, result, **options)
 
     def give(self, tail: Tail, tensor: int, **form: Any) -> None:
-        self.forms[tail.result] = Form(tensor=tensor, positive=tail.clamp is not None, **form)
+        self.forms[tail.result] = TfliteForm(tensor=tensor, positive=tail.clamp is not None, **form)
 
 
 def lower(graph: Graph, sizes: Mapping[str, int], *, epsilon: float, seed: int) -> Network:
     """The graph as a network. `sizes` fixes symbols; the batch stays open unless it is among them."""
     program = written_out(graph, sizes)
-    lowering = Lowering(program=program, network=Network(graph.name), epsilon=epsilon, seed=seed)
+    lowering = TfliteLowering(program=program, network=Network(graph.name), epsilon=epsilon, seed=seed)
     for value in program.inputs:
         moved = len(value.shape) == _PLANE
         shape = (value.shape[0], *value.shape[2:], value.shape[1]) if moved else value.shape
         tensor = lowering.network.tensor(TfliteStored(name=value.name, shape=shape, open=value.open))
         lowering.network.inputs.append(tensor)
-        lowering.forms[value] = Form(tensor=tensor, moved=moved)
+        lowering.forms[value] = TfliteForm(tensor=tensor, moved=moved)
     for step in program.steps:
         if step not in lowering.fused:
             if step.op.kind not in RULES:

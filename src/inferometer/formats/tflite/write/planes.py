@@ -8,7 +8,7 @@ import numpy as np
 
 from inferometer.core.frozen import frozen
 from inferometer.formats.synth.weights import Array, Weight
-from inferometer.formats.tflite.write.lowering import Form, Lowering, Tail, rule
+from inferometer.formats.tflite.write.lowering import Tail, TfliteForm, TfliteLowering, rule
 from inferometer.formats.tflite.write.steps import TfliteStep
 
 SAME, VALID = 0, 1
@@ -16,14 +16,14 @@ _LOWEST = float(np.finfo(np.float32).min)
 _NORM_EPSILON = 1e-5  # of a batch norm
 
 
-def scale_and_shift(lowering: Lowering, norm: TfliteStep) -> tuple[Array, Array]:
+def scale_and_shift(lowering: TfliteLowering, norm: TfliteStep) -> tuple[Array, Array]:
     """What a batch norm does to each channel."""
     scale, bias, mean, variance = (lowering.numbers(weight) for weight in norm.weights)
     factor: Array = scale / np.sqrt(variance + np.float32(_NORM_EPSILON))
     return factor, bias - mean * factor
 
 
-def vector(lowering: Lowering, weight: Weight) -> int:
+def vector(lowering: TfliteLowering, weight: Weight) -> int:
     """A weight that has one number a channel, whatever axes of one stand beside it."""
     return lowering.network.weight(weight.name, (weight.elements,), lambda: lowering.numbers(weight).reshape(-1))
 
@@ -64,7 +64,7 @@ class _Window:
 
 
 @rule("convolution")
-def convolution(lowering: Lowering, step: TfliteStep) -> None:
+def convolution(lowering: TfliteLowering, step: TfliteStep) -> None:
     op, form, value = step.op, lowering.form(step.inputs[0]), step.inputs[0]
     if op.get("causal") or op.get("transposed") or len(op["kernel"]) != 2 or not form.moved:
         raise step.refuse("only plain convolutions of planes are")
@@ -90,7 +90,7 @@ def convolution(lowering: Lowering, step: TfliteStep) -> None:
     lowering.give(tail, made, moved=True)
 
 
-def _filters(lowering: Lowering, step: TfliteStep, tail: Tail, channels: int) -> tuple[int, bool]:
+def _filters(lowering: TfliteLowering, step: TfliteStep, tail: Tail, channels: int) -> tuple[int, bool]:
     """Filters as [out, height, width, in], a depthwise convolution's as [1, height, width, out]."""
     weight, out = step.weights[0], step.weights[0].shape[0]
     depthwise = step.op.get("groups", 1) == channels and weight.shape[1] == 1 and channels > 1
@@ -107,7 +107,7 @@ def _filters(lowering: Lowering, step: TfliteStep, tail: Tail, channels: int) ->
     return lowering.network.weight(weight.name, shape, make, folded=folded), depthwise
 
 
-def _bias(lowering: Lowering, step: TfliteStep, tail: Tail) -> int:
+def _bias(lowering: TfliteLowering, step: TfliteStep, tail: Tail) -> int:
     """The bias with what a norm makes of it; zeros where there is neither, since TFLite asks for one."""
     biases, norm = step.weights[1:], tail.norm
     if norm is None:
@@ -121,7 +121,13 @@ def _bias(lowering: Lowering, step: TfliteStep, tail: Tail) -> int:
 
 
 def _padded(  # noqa: PLR0913 - a window over a plane, and what lies beyond it
-    lowering: Lowering, step: TfliteStep, window: _Window, form: Form, *, value_of_pad: float, may_be_same: bool
+    lowering: TfliteLowering,
+    step: TfliteStep,
+    window: _Window,
+    form: TfliteForm,
+    *,
+    value_of_pad: float,
+    may_be_same: bool,
 ) -> tuple[int, int]:
     """The plane a window moves over, and which of TFLite's two paddings it then has.
 
@@ -144,7 +150,7 @@ def _padded(  # noqa: PLR0913 - a window over a plane, and what lies beyond it
 
 
 @rule("pool")
-def pool(lowering: Lowering, step: TfliteStep) -> None:
+def pool(lowering: TfliteLowering, step: TfliteStep) -> None:
     op, form = step.op, lowering.form(step.inputs[0])
     if not form.moved:
         raise step.refuse("only pools of planes are")
@@ -163,15 +169,15 @@ def pool(lowering: Lowering, step: TfliteStep) -> None:
 
 
 def _pooled(  # noqa: PLR0913 - a window over a plane
-    lowering: Lowering, step: TfliteStep, form: Form, window: _Window, *, padding: int, largest: bool
+    lowering: TfliteLowering, step: TfliteStep, form: TfliteForm, window: _Window, *, padding: int, largest: bool
 ) -> None:
     options = {**window.options, "filter_h": window.kernel[0], "filter_w": window.kernel[1], "padding": padding}
     kind = "MAX_POOL_2D" if largest else "AVERAGE_POOL_2D"
     made = lowering.add(step, kind, (form.tensor,), _stored(step.result.shape), name=step.name, **options)
-    lowering.forms[step.result] = Form(tensor=made, moved=True, positive=form.positive)
+    lowering.forms[step.result] = TfliteForm(tensor=made, moved=True, positive=form.positive)
 
 
-def _global_pool(lowering: Lowering, step: TfliteStep, form: Form) -> None:
+def _global_pool(lowering: TfliteLowering, step: TfliteStep, form: TfliteForm) -> None:
     """One value a channel, with or without axes of one after it; or a plane of a given size (adaptive)."""
     have, want = step.inputs[0].shape, step.result.shape
     if len(want) == len(have) and want[2:] != (1, 1):
@@ -188,11 +194,11 @@ def _global_pool(lowering: Lowering, step: TfliteStep, form: Form) -> None:
     shape = _stored(want) if keeps else want
     axes = lowering.network.wholes([1, 2])
     made = lowering.add(step, "MEAN", (form.tensor, axes), shape, name=step.name, keep_dims=keeps)
-    lowering.forms[step.result] = Form(tensor=made, moved=keeps, positive=form.positive)
+    lowering.forms[step.result] = TfliteForm(tensor=made, moved=keeps, positive=form.positive)
 
 
 @rule("view")
-def view(lowering: Lowering, step: TfliteStep) -> None:
+def view(lowering: TfliteLowering, step: TfliteStep) -> None:
     """The same numbers in another shape: a plane in a row, or one value a channel as a plane."""
     form, have = lowering.form(step.inputs[0]), step.inputs[0].shape
     if len(step.outputs) != 1 or prod(have) != prod(step.result.shape):
@@ -203,23 +209,23 @@ def view(lowering: Lowering, step: TfliteStep) -> None:
         return
     if len(have) == 4 and want == (have[0], prod(have[1:])) and form.moved:
         flat = None if have[2:] == (1, 1) else (have[1], have[2], have[3])
-        _reshaped(lowering, step, want, Form(tensor=form.tensor, flat=flat, positive=form.positive))
+        _reshaped(lowering, step, want, TfliteForm(tensor=form.tensor, flat=flat, positive=form.positive))
         return
     if len(have) == 2 and want == (*have, 1, 1) and form.flat is None:
-        _reshaped(lowering, step, _stored(want), Form(tensor=form.tensor, moved=True, positive=form.positive))
+        _reshaped(lowering, step, _stored(want), TfliteForm(tensor=form.tensor, moved=True, positive=form.positive))
         return
     raise step.refuse(f"{list(have)} as {list(want)} has no rule")
 
 
-def _reshaped(lowering: Lowering, step: TfliteStep, shape: tuple[int, ...], form: Form) -> None:
+def _reshaped(lowering: TfliteLowering, step: TfliteStep, shape: tuple[int, ...], form: TfliteForm) -> None:
     target = (-1, *shape[1:]) if step.result.open else shape
     given = lowering.network.wholes(target)
     made = lowering.add(step, "RESHAPE", (form.tensor, given), shape, name=step.name, new_shape=target)
-    lowering.forms[step.result] = Form(tensor=made, moved=form.moved, flat=form.flat, positive=form.positive)
+    lowering.forms[step.result] = TfliteForm(tensor=made, moved=form.moved, flat=form.flat, positive=form.positive)
 
 
 @rule("copy")
-def copy(lowering: Lowering, step: TfliteStep) -> None:
+def copy(lowering: TfliteLowering, step: TfliteStep) -> None:
     match step.op.get("function"):
         case "concat" if not step.weights:
             _concatenated(lowering, step)
@@ -229,12 +235,12 @@ def copy(lowering: Lowering, step: TfliteStep) -> None:
             target = (have[0], *have[2:], have[1]) if form.moved else (have[0], have[-1], *have[1:-1])
             if len(have) != 4 or want != target:
                 raise step.refuse(f"{list(have)} as {list(want)} has no rule")
-            lowering.forms[step.result] = Form(tensor=form.tensor, moved=not form.moved, positive=form.positive)
+            lowering.forms[step.result] = TfliteForm(tensor=form.tensor, moved=not form.moved, positive=form.positive)
         case other:
             raise step.refuse(f"how it moves numbers ({other}) has no rule")
 
 
-def _concatenated(lowering: Lowering, step: TfliteStep) -> None:
+def _concatenated(lowering: TfliteLowering, step: TfliteStep) -> None:
     """Planes one behind the other, along their channels."""
     forms, want = [lowering.form(value) for value in step.inputs], step.result.shape
     joined = [(*value.shape[:1], want[1], *value.shape[2:]) for value in step.inputs]
@@ -243,7 +249,7 @@ def _concatenated(lowering: Lowering, step: TfliteStep) -> None:
         raise step.refuse("only planes are joined, along their channels")
     tensors = tuple(form.tensor for form in forms)
     made = lowering.add(step, "CONCATENATION", tensors, _stored(want), name=step.name, axis=3)
-    lowering.forms[step.result] = Form(tensor=made, moved=True, positive=all(form.positive for form in forms))
+    lowering.forms[step.result] = TfliteForm(tensor=made, moved=True, positive=all(form.positive for form in forms))
 
 
 def _stored(shape: tuple[int, ...]) -> tuple[int, ...]:

@@ -3,7 +3,7 @@
 import numpy as np
 
 from inferometer.formats.synth.weights import Array
-from inferometer.formats.tflite.write.lowering import Form, Lowering, Tail, rule
+from inferometer.formats.tflite.write.lowering import Tail, TfliteForm, TfliteLowering, rule
 from inferometer.formats.tflite.write.planes import scale_and_shift, vector
 from inferometer.formats.tflite.write.steps import TfliteStep
 
@@ -17,7 +17,7 @@ _POSITIVE = frozenset({"relu", "relu6", "sigmoid", *_HARD_SIGMOID})
 
 
 @rule("linear")
-def linear(lowering: Lowering, step: TfliteStep) -> None:
+def linear(lowering: TfliteLowering, step: TfliteStep) -> None:
     """Rows of any number of axes, the last of which is multiplied."""
     form, (weight, *biases) = lowering.form(step.inputs[0]), step.weights
     if form.moved:
@@ -43,7 +43,7 @@ def linear(lowering: Lowering, step: TfliteStep) -> None:
 
 
 @rule("activation")
-def activation(lowering: Lowering, step: TfliteStep) -> None:
+def activation(lowering: TfliteLowering, step: TfliteStep) -> None:
     form, shape, function = lowering.form(step.inputs[0]), _shape(lowering, step), step.function
     x = form.tensor
     if function in _ONE_OPERATOR:
@@ -60,11 +60,11 @@ def activation(lowering: Lowering, step: TfliteStep) -> None:
     else:
         raise step.refuse(f"the activation {function!r} has no rule")
     positive = function in _POSITIVE
-    lowering.forms[step.result] = Form(tensor=made, moved=form.moved, flat=form.flat, positive=positive)
+    lowering.forms[step.result] = TfliteForm(tensor=made, moved=form.moved, flat=form.flat, positive=positive)
 
 
 @rule("elementwise")
-def elementwise(lowering: Lowering, step: TfliteStep) -> None:
+def elementwise(lowering: TfliteLowering, step: TfliteStep) -> None:
     kind = _BINARY.get(step.function)
     if kind is None:
         activation(lowering, step)
@@ -88,7 +88,7 @@ def elementwise(lowering: Lowering, step: TfliteStep) -> None:
 
 
 @rule("norm")
-def norm(lowering: Lowering, step: TfliteStep) -> None:
+def norm(lowering: TfliteLowering, step: TfliteStep) -> None:
     form = lowering.form(step.inputs[0])
     channels = step.result.shape[1 if form.moved else -1]
     if form.flat is not None or channels != step.op.get("features", channels):
@@ -108,12 +108,12 @@ def norm(lowering: Lowering, step: TfliteStep) -> None:
     lowering.give(tail, made, moved=form.moved)
 
 
-def _folded(lowering: Lowering, step: TfliteStep, index: int) -> int:
+def _folded(lowering: TfliteLowering, step: TfliteStep, index: int) -> int:
     weight = step.weights[index]
     return lowering.network.weight(weight.name, weight.shape, lambda: scale_and_shift(lowering, step)[index])
 
 
-def _layer_norm(lowering: Lowering, step: TfliteStep, x: int, tail: Tail) -> int:
+def _layer_norm(lowering: TfliteLowering, step: TfliteStep, x: int, tail: Tail) -> int:
     """Over the last axis, in the operators TFLite has for it."""
     network, shape, weights = lowering.network, _shape(lowering, step), [vector(lowering, w) for w in step.weights]
     single, last = (*shape[:-1], 1), lowering.network.wholes([len(shape) - 1])
@@ -133,21 +133,21 @@ def _layer_norm(lowering: Lowering, step: TfliteStep, x: int, tail: Tail) -> int
 
 
 @rule("softmax")
-def softmax(lowering: Lowering, step: TfliteStep) -> None:
+def softmax(lowering: TfliteLowering, step: TfliteStep) -> None:
     form, shape = lowering.form(step.inputs[0]), step.result.shape
     if form.moved or form.flat is not None or step.op.get("axis", -1) not in {-1, len(shape) - 1}:
         raise step.refuse("it is over another axis than the last")
     made = lowering.add(step, "SOFTMAX", (form.tensor,), shape, name=step.name, beta=1.0)
-    lowering.forms[step.result] = Form(tensor=made, positive=True)
+    lowering.forms[step.result] = TfliteForm(tensor=made, positive=True)
 
 
 @rule("cast")
-def cast(lowering: Lowering, step: TfliteStep) -> None:
+def cast(lowering: TfliteLowering, step: TfliteStep) -> None:
     """Everything has one format here, so a cast is nothing."""
     lowering.forms[step.result] = lowering.form(step.inputs[0])
 
 
-def _shape(lowering: Lowering, step: TfliteStep) -> tuple[int, ...]:
+def _shape(lowering: TfliteLowering, step: TfliteStep) -> tuple[int, ...]:
     """The result's shape as it is stored."""
     shape = step.result.shape
     return (shape[0], *shape[2:], shape[1]) if lowering.form(step.inputs[0]).moved else shape

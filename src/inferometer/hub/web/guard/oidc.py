@@ -15,11 +15,11 @@ import threading
 import time
 import urllib.error
 import urllib.request
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, urlencode, urlsplit
 
 from inferometer.core.errors import DomainError, MissingDependencyError
+from inferometer.core.frozen import frozen
 from inferometer.core.json_text import parse_json
 from inferometer.hub.web.failures import HubError
 from inferometer.hub.web.guard.rules import is_loopback
@@ -37,7 +37,7 @@ _ASKED_AGAIN_S = 60.0  # between two looks for a key that is not known
 _CLOCKS_S = 60.0  # that the provider's clock may differ from ours
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Attempt:
     """What a browser takes along while its user is at the provider; it comes back with them, in a cookie."""
 
@@ -67,7 +67,7 @@ def read_attempt(text: str) -> Attempt | None:
     return Attempt(state=state, nonce=nonce, verifier=verifier, to=to)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Identity:
     """Who a provider says somebody is. `email` is None unless the provider has verified it."""
 

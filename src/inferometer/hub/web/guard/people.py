@@ -15,7 +15,7 @@ from inferometer.hub.web.guard.security import VISITOR, client_of
 from inferometer.store import names
 from inferometer.store.audit import Deed
 from inferometer.store.errors import StoreError
-from inferometer.store.opened import Opened
+from inferometer.store.opened import OpenedStore
 from inferometer.store.values import Project
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from inferometer.store.values import Role, RunRow, Visitor
 
 LOCAL_USER = "local"  # whoever uses a hub that needs no token: this machine's user
-Seen = TypeVar("Seen", bound=Opened)
+Seen = TypeVar("Seen", bound=OpenedStore)
 
 
 def visitor_of(request: Request) -> Visitor | None:

@@ -1,14 +1,16 @@
 """What a hub allows: whom, from where, how much, how often."""
 
 import ipaddress
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from urllib.parse import urlsplit
+
+from inferometer.core.frozen import frozen
 
 _OWN_NAMES = ("localhost", "127.0.0.1", "[::1]")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class OidcRules:
     """A provider of identities. `allow` are addresses and domains whose people may sign in, beside those invited."""
 
@@ -18,7 +20,7 @@ class OidcRules:
     allow: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Rules:
     """`names` are further host names of the hub. With `tokens`, every request except the sign-in needs one."""
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from inferometer.core.profile import Phase, Profile
     from inferometer.core.run import Run
-    from inferometer.measure.bench.compare import Comparison, Metric
+    from inferometer.measure.bench.compare import ComparedMetric, Comparison
 
 _MOST_LAYERS = 500
 _DETAILED = 7  # comparisons that are shown layer by layer
@@ -211,7 +211,7 @@ def _comparison_values(index: int, comparison: Comparison) -> dict[str, Any]:
     }
 
 
-def _metric_row(metric: Metric) -> dict[str, Any]:
+def _metric_row(metric: ComparedMetric) -> dict[str, Any]:
     def text(value: float | None) -> str:
         return "–" if value is None else format_quantity(value, metric.unit)
 

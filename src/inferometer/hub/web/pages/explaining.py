@@ -5,11 +5,11 @@ A page must appear even if the explanation of an odd profile fails, so what goes
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from inferometer.core.errors import InferometerError
 from inferometer.core.finding import Finding
+from inferometer.core.frozen import frozen
 
 if TYPE_CHECKING:
     from inferometer.core.profile import Profile
@@ -20,7 +20,7 @@ _MACHINE = "environment."  # how the codes of findings begin that are about the 
 _UNREADABLE = (InferometerError, ArithmeticError, ValueError)  # odd numbers in an odd profile
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class PageExplanation:
     """The rows of each of `tables`, the largest first, and its remainder add up to the whole.
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlencode
 
@@ -12,6 +11,7 @@ from starlette.responses import FileResponse, HTMLResponse, PlainTextResponse, R
 from starlette.routing import Route
 
 from inferometer.core.errors import DomainError, InferometerError
+from inferometer.core.frozen import frozen
 from inferometer.hub.web.failures import error_page
 from inferometer.hub.web.guard.people import may, may_change, noted, seen
 from inferometer.hub.web.rendering import render_template
@@ -40,7 +40,7 @@ _TEXTS = ("project", "model", "device", "machine", "runtime", "precision", "auth
 _ROWS = 50
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class ListColumn:
     """A column of the list. `field` is the run's, whose values decide whether it is shown unless asked for.
 
@@ -86,7 +86,7 @@ _ALWAYS = {"run"}
 _ROOM = 1020  # pixels for the columns of a list beside its projects, on a screen of 1280
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class RunListing:
     filter: Filter
     query: Sequence[tuple[str, str]] = ()  # of the address, without the mark of a page

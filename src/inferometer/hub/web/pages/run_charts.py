@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from inferometer.core.errors import UnknownNameError
+from inferometer.core.frozen import frozen
 from inferometer.hub.web.guard.catalog_names import roofs_of
 from inferometer.understand.roofline import drawn_roofs
 from inferometer.understand.view.charts.layers import kind_chart, layer_chart, phases_with_ops, unit_chart
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 _AXIS, _BESIDE, _ROOMY = 110, 220, 620  # pixels
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Chart:
     """`spec` makes the Vega-Lite spec. If not `shown`, the page draws the same data itself."""
 

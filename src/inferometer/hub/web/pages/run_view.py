@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from inferometer.core.frozen import frozen
 from inferometer.core.request import (
     HOST,
     UNATTRIBUTED,
@@ -35,7 +35,7 @@ _ADDED = ("flops", "bytes")
 _STEPS = ("min_s", "max_s", "growth")  # of a layer over the steps of a phase
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class NumberCard:
     """One number at the top of the page. `tone` is good, bad or plain."""
 

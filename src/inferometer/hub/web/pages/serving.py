@@ -11,12 +11,12 @@ import re
 import shlex
 import threading
 from collections import OrderedDict
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from starlette.routing import Route
 
 from inferometer.core.errors import DomainError, InferometerError
+from inferometer.core.frozen import frozen
 from inferometer.hub.web.failures import HubError
 from inferometer.hub.web.guard.catalog_names import catalog_device, catalog_model
 from inferometer.hub.web.guard.people import visitor_of
@@ -39,7 +39,7 @@ _LONGEST = 300  # letters of a field
 _LARGEST = 1_000_000  # of every number: what nobody serves would keep the hub busy for long
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class ServingField:
     """A field of a form. `kind` is text, number, whole, or the list of a choice; `many`: names with commas between."""
 

@@ -1,1 +1,1 @@
-"""One module a form in which others publish: the columns that recognise it, and a line → measurements."""
+"""Forms in which others publish, a module a publisher: the columns that recognise one, and a line → measurements."""

@@ -9,9 +9,15 @@ from functools import cache
 from typing import Any
 
 from inferometer.known import device as device_named
-from inferometer.known.atlas.csv_lines import CsvLine, LineError
-from inferometer.known.atlas.devices import catalog_device
-from inferometer.known.atlas.form import Form, format_named, published, settings
+from inferometer.known.atlas.form import (
+    CsvLine,
+    LineError,
+    PublishedForm,
+    catalog_device,
+    format_named,
+    published,
+    settings,
+)
 from inferometer.known.atlas.measurement import PublishedMeasurement
 
 _TEST = re.compile(r"(pp|tg)(\d+)(?:\s*@\s*(?:d|pp)(\d+))?$")
@@ -24,7 +30,7 @@ _UNKNOWN_CARD_GIB = 100  # the largest card that anybody has
 _CPU_ONLY = frozenset({"CPU", "BLAS"})
 
 
-def read(line: CsvLine) -> Iterator[PublishedMeasurement]:
+def read_llamacpp(line: CsvLine) -> Iterator[PublishedMeasurement]:
     name, backend = line.required("model"), line.text("backend")
     source = line.text("source") or ""
     owner = source.partition("/")[0]
@@ -126,9 +132,85 @@ def _spelling(name: str, parameters: float | None) -> str:
     return "qwen3-235b-a22b" if moe and 230 < (parameters or 0) < 240 else name
 
 
-FORM = Form(
+LLAMACPP = PublishedForm(
     name="llamacpp",
     title="llama-bench tables",
     columns=frozenset({"device", "backend", "model", "size_gib", "params_b", "test", "tokens_per_s"}),
-    read=read,
+    read=read_llamacpp,
 )
+
+
+# llama-batched-bench: `batch` sequences read `pp` tokens each at once, then make `tg` tokens each.
+
+
+def read_llamacpp_batched(line: CsvLine) -> Iterator[PublishedMeasurement]:
+    name, prompt = line.required("model"), line.whole("pp")
+    facts: dict[str, Any] = {
+        "dataset": "llamacpp-batched",
+        "device_published": line.required("device"),
+        "unit": "gpu",
+        "model_published": name,
+        "engine_published": "llama.cpp",
+        "engine": "llamacpp",
+        "weights": weights_of(name),
+        "batch": line.whole("batch"),
+    }
+    yield published(
+        line, quantity="prefill", figure=line.positive("s_pp"), figure_unit="tokens/s", prompt=prompt, context=0,
+        **facts,
+    )  # fmt: skip
+    yield published(
+        line, quantity="decode", figure=line.positive("s_tg"), figure_unit="tokens/s", context=prompt,
+        generate=line.whole("tg"), **facts,
+    )  # fmt: skip
+
+
+LLAMACPP_BATCHED = PublishedForm(
+    name="llamacpp-batched",
+    title="llama-batched-bench",
+    columns=frozenset({"device", "model", "pp", "tg", "batch", "s_pp", "s_tg"}),
+    read=read_llamacpp_batched,
+)
+
+
+# XiongjieDai's list of GPUs: llama.cpp with Llama 3, `4090 24GB * 2` for two cards that share the layers.
+
+
+def read_llamacpp_gpus(line: CsvLine) -> Iterator[PublishedMeasurement]:
+    device, name = line.required("device"), line.required("model")
+    several = re.match(r"(.+?)\s*\*\s*(\d+)$", device)
+    test = re.match(r"(pp|tg)\s*(\d+)$", line.required("test"))
+    if test is None:
+        raise LineError(f"the test {line.text('test')!r} is neither ppN nor tgN.")
+    reads, tokens = test[1] == "pp", int(test[2])
+    one = several[1] if several else device
+    yield published(
+        line,
+        dataset="llamacpp-gpus",
+        device_published=device,
+        device_spelling=f"RTX {one}" if re.match(r"[2345]0[5-9]0", one) else one.replace("\u2011", "-"),
+        unit="gpu",
+        count=int(several[2]) if several else 1,
+        model_published=name,
+        engine_published="llama.cpp",
+        engine="llamacpp",
+        weights=weights_of(name),
+        batch=1,
+        quantity="prefill" if reads else "decode",
+        prompt=tokens if reads else None,
+        generate=None if reads else tokens,
+        context=0,
+        figure=line.positive("tokens_per_s"),
+        figure_unit="tokens/s",
+    )
+
+
+LLAMACPP_GPUS = PublishedForm(
+    name="llamacpp-gpus",
+    title="GPU benchmarks on LLM inference",
+    columns=frozenset({"device", "model", "test", "tokens_per_s"}),
+    read=read_llamacpp_gpus,
+)
+
+
+FORMS = (LLAMACPP, LLAMACPP_BATCHED, LLAMACPP_GPUS)

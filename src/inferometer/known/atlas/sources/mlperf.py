@@ -9,9 +9,8 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from inferometer.known.atlas.csv_lines import CsvLine, LineError
-from inferometer.known.atlas.form import Form, published, settings
-from inferometer.known.atlas.measurement import PublishedMeasurement
+from inferometer.known.atlas.form import CsvLine, LineError, PublishedForm, published, settings
+from inferometer.known.atlas.measurement import PublishedMeasurement, unit_named
 
 _ENGINES = (
     ("tensorrt", "tensorrt"), ("vllm", "vllm"), ("qualcomm", "qualcomm-cloud-ai"), ("onnxruntime", "onnxruntime"),
@@ -22,7 +21,7 @@ _UNITS = (("tpu", "tpu"), ("gaudi", "npu"), ("cloud ai", "npu"))  # accelerators
 _MULTI = 8  # samples of a MultiStream query, where the log does not say
 
 
-def read(line: CsvLine) -> Iterator[PublishedMeasurement]:
+def read_mlperf(line: CsvLine) -> Iterator[PublishedMeasurement]:
     if (line.text("result_valid") or "VALID") != "VALID":
         raise LineError("its log says that the result is not valid.")
     name, scenario = line.required("model"), line.required("scenario").casefold()
@@ -87,9 +86,94 @@ def _latency(line: CsvLine, batch: int, facts: dict[str, Any]) -> PublishedMeasu
     return published(line, quantity=quantity, figure=mean, figure_unit="ns", batch=batch, **spread, **facts)
 
 
-FORM = Form(
+MLPERF = PublishedForm(
     name="mlperf",
     title="MLPerf Inference",
     columns=frozenset({"round", "division", "submitter", "accelerator", "model", "scenario", "samples_per_s"}),
-    read=read,
+    read=read_mlperf,
 )
+
+
+# MLPerf Mobile: one query's mean and 90th percentile, or the offline rate, of a phone's own stack.
+
+# The submissions' short names of chips.
+_CHIPS = {
+    "SD8G2": "Snapdragon 8 Gen 2", "SD8G3": "Snapdragon 8 Gen 3", "SD8SG3": "Snapdragon 8s Gen 3",
+    "SDX_Elite": "Snapdragon X Elite", "SD8E": "Snapdragon 8 Elite", "D9300": "Dimensity 9300",
+}  # fmt: skip
+
+
+def read_mlperf_mobile(line: CsvLine) -> Iterator[PublishedMeasurement]:
+    device, scenario = line.required("device"), line.required("scenario").casefold()
+    facts: dict[str, Any] = {
+        "dataset": "mlperf-mobile",
+        "place": line.text("round"),
+        "date": "2024-09" if line.text("round") == "v4.1" else None,
+        "device_published": device,
+        "device_spelling": _CHIPS.get(device, device),
+        "unit": "npu",
+        "model_published": line.required("model"),
+        "settings": settings(scenario=scenario, submitter=line.text("submitter")),
+    }
+    if scenario == "offline":
+        rate = line.positive("samples_per_s")
+        yield published(line, quantity="stream", figure=rate, figure_unit="inputs/s", **facts)
+        return
+    quantity = "request" if "diffusion" in facts["model_published"] else "forward"
+    mean = line.positive("mean_ns")
+    yield published(line, quantity=quantity, figure=mean, figure_unit="ns", batch=1, **facts)
+
+
+MLPERF_MOBILE = PublishedForm(
+    name="mlperf-mobile",
+    title="MLPerf Mobile",
+    columns=frozenset({"round", "submitter", "device", "model", "scenario", "p90_ns", "mean_ns"}),
+    read=read_mlperf_mobile,
+)
+
+
+# MLPerf Tiny: inferences a second of microcontrollers, and the energy of one.
+
+_MODELS = {"ad": "autoencoder-ad", "ic": "resnet8", "kws": "ds-cnn", "vww": "mobilenet-v1-0.25-96"}
+
+
+def read_mlperf_tiny(line: CsvLine) -> Iterator[PublishedMeasurement]:
+    system, framework = line.required("SystemDesc"), line.text("InferenceFramework")
+    energy = line.value("Power") if (line.text("HasPower") or "").casefold() == "true" else None
+    if energy and (line.text("PowerUnit") or "") != "uJ/inf.":
+        raise LineError(f"its energy is in {line.text('PowerUnit')!r}, and not in uJ/inf.")
+    short = line.required("MlperfModel")
+    quantised = "int8" in system
+    yield published(
+        line,
+        dataset="mlperf-tiny",
+        date="2024-04",
+        device_published=line.required("BoardName"),
+        unit="npu" if line.text("AcceleratorModelName") else "cpu",
+        model_published=short,
+        model_spelling=_MODELS.get(short, short),
+        engine_published=framework,
+        engine="x-cube-ai" if "X-CUBE-AI" in (framework or "") else None,
+        settings=settings(
+            system=system, organization=line.text("Organization"), clock=line.text("HostProcessorFrequency"),
+            processor=line.text("HostProcessorModelName"),
+        ),
+        weights="i8" if quantised else "f32" if "float" in system else None,
+        activations="i8" if quantised else "f32" if "float" in system else None,
+        batch=1,
+        quantity="forward",
+        figure=line.positive("Result"),
+        figure_unit=unit_named(line.required("ResultUnit")),
+        energy_j=energy * 1e-6 if energy else None,
+    )  # fmt: skip
+
+
+MLPERF_TINY = PublishedForm(
+    name="mlperf-tiny",
+    title="MLPerf Tiny",
+    columns=frozenset({"BoardName", "SystemDesc", "MlperfModel", "Result", "ResultUnit"}),
+    read=read_mlperf_tiny,
+)
+
+
+FORMS = (MLPERF, MLPERF_MOBILE, MLPERF_TINY)

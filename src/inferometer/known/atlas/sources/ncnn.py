@@ -8,8 +8,7 @@ numbers in ncnn, so a quantised net runs on the CPU whatever adapter is asked fo
 import re
 from collections.abc import Collection, Iterator
 
-from inferometer.known.atlas.csv_lines import CsvLine
-from inferometer.known.atlas.form import Form, published, settings
+from inferometer.known.atlas.form import CsvLine, PublishedForm, published, settings
 from inferometer.known.atlas.measurement import PublishedMeasurement
 from inferometer.known.atlas.names import ncnn_inputs
 
@@ -62,9 +61,11 @@ def is_older(nets: Collection[str]) -> bool | None:
     return False if _ADDED in nets else True if len(nets) >= _WHOLE else None
 
 
-FORM = Form(
-    name="ncnn",
-    title="ncnn, benchmark/README.md",
-    columns=frozenset({"device", "num_threads", "powersave", "gpu_device", "model", "min_ms", "max_ms", "avg_ms"}),
-    read=read,
+FORMS = (
+    PublishedForm(
+        name="ncnn",
+        title="ncnn, benchmark/README.md",
+        columns=frozenset({"device", "num_threads", "powersave", "gpu_device", "model", "min_ms", "max_ms", "avg_ms"}),
+        read=read,
+    ),
 )

@@ -9,11 +9,8 @@ from typing import Any
 
 from inferometer.core.dtypes import dtype
 from inferometer.core.errors import nearest
-from inferometer.known.atlas.conversions import unit_named
-from inferometer.known.atlas.csv_lines import CsvLine, LineError
-from inferometer.known.atlas.devices import catalog_device
-from inferometer.known.atlas.form import Form
-from inferometer.known.atlas.measurement import QUANTITIES, PublishedMeasurement
+from inferometer.known.atlas.form import CsvLine, LineError, PublishedForm, catalog_device
+from inferometer.known.atlas.measurement import QUANTITIES, PublishedMeasurement, unit_named
 from inferometer.known.atlas.names import match_model
 from inferometer.known.atlas.table import parse_settings
 
@@ -62,9 +59,11 @@ def read(line: CsvLine) -> Iterator[PublishedMeasurement]:
     )
 
 
-FORM = Form(
-    name="tidy",
-    title="Inferometer's own",
-    columns=frozenset({"device", "model", "quantity", "figure", "figure_unit"}),
-    read=read,
+FORMS = (
+    PublishedForm(
+        name="tidy",
+        title="Inferometer's own",
+        columns=frozenset({"device", "model", "quantity", "figure", "figure_unit"}),
+        read=read,
+    ),
 )

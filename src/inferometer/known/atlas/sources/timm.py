@@ -6,8 +6,7 @@ AMP is autocast: the weights stay f32 and products are f16 (`amp`) or bf16 (`amp
 import re
 from collections.abc import Iterator
 
-from inferometer.known.atlas.csv_lines import CsvLine, LineError
-from inferometer.known.atlas.form import Form, published, settings
+from inferometer.known.atlas.form import CsvLine, LineError, PublishedForm, published, settings
 from inferometer.known.atlas.measurement import PublishedMeasurement
 from inferometer.known.atlas.names import timm_names
 
@@ -93,9 +92,11 @@ def current_name(name: str) -> str:
     return next((guess for guess in guesses if guess in known), bare)
 
 
-FORM = Form(
-    name="timm",
-    title="timm, benchmark-infer-*.csv",
-    columns=frozenset({"device", "precision", "layout", "compile", "model", "batch", "samples_per_s", "step_ms"}),
-    read=read,
+FORMS = (
+    PublishedForm(
+        name="timm",
+        title="timm, benchmark-infer-*.csv",
+        columns=frozenset({"device", "precision", "layout", "compile", "model", "batch", "samples_per_s", "step_ms"}),
+        read=read,
+    ),
 )

@@ -6,8 +6,7 @@
 import re
 from collections.abc import Iterator
 
-from inferometer.known.atlas.csv_lines import CsvLine
-from inferometer.known.atlas.form import Form, format_named, published, settings
+from inferometer.known.atlas.form import CsvLine, PublishedForm, format_named, published, settings
 from inferometer.known.atlas.measurement import PublishedMeasurement
 
 _ENGINES = {
@@ -63,9 +62,11 @@ def _unit(device: str, engine: str) -> str | None:
     return next((unit for unit in ("cpu", "gpu", "npu") if unit.upper() in device), None)
 
 
-FORM = Form(
-    name="ultralytics",
-    title="Ultralytics, guides",
-    columns=frozenset({"device", "model", "format", "imgsz", "ms_per_image"}),
-    read=read,
+FORMS = (
+    PublishedForm(
+        name="ultralytics",
+        title="Ultralytics, guides",
+        columns=frozenset({"device", "model", "format", "imgsz", "ms_per_image"}),
+        read=read,
+    ),
 )

@@ -9,10 +9,8 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from inferometer.known.atlas.conversions import TIMES, unit_named
-from inferometer.known.atlas.csv_lines import CsvLine, LineError
-from inferometer.known.atlas.form import Form, format_named, published, settings
-from inferometer.known.atlas.measurement import PublishedMeasurement
+from inferometer.known.atlas.form import CsvLine, LineError, PublishedForm, format_named, published, settings
+from inferometer.known.atlas.measurement import TIMES, PublishedMeasurement, unit_named
 
 # What a runtime's words mean, the narrower first: a pattern, the engine, and a variant of it.
 _RUNTIMES: tuple[tuple[str, str, str | None], ...] = (
@@ -242,9 +240,11 @@ def _model_words(model: str) -> str:
     return model if _WHOLE_DETECTORS.search(words) and not _WHOLE_DETECTORS.fullmatch(words) else words
 
 
-FORM = Form(
-    name="world",
-    title="Tables of many projects",
-    columns=frozenset({"source", "repo", "path", "model", "device", "runtime", "metric", "value", "unit"}),
-    read=read,
+FORMS = (
+    PublishedForm(
+        name="world",
+        title="Tables of many projects",
+        columns=frozenset({"source", "repo", "path", "model", "device", "runtime", "metric", "value", "unit"}),
+        read=read,
+    ),
 )

@@ -182,16 +182,12 @@ def _hypervisor(machine: Machine, flags: str | None) -> tuple[bool | None, str |
     if flags is not None:
         return "hypervisor" in flags.split(), kind if "hypervisor" in flags.split() else None
     if kind is None and any(name and re.match(r"Amazon EC2", name) for name in names):
-        return _ec2(names)
+        # On EC2 the product name is the instance type, and `.metal` types have no hypervisor.
+        metal = any(name and ".metal" in name for name in names)
+        return (False, None) if metal else (True, "Amazon Nitro")
     return (True, kind) if kind else (None, None)
 
 
 def hypervisor_of_dmi(names: Iterable[str | None]) -> str | None:
     """The hypervisor that the product or vendor name gives away."""
     return next((kind for name in names if name for start, kind in _DMI if name.startswith(start)), None)
-
-
-def _ec2(names: Iterable[str | None]) -> tuple[bool, str | None]:
-    """On EC2 the product name is the instance type, and `.metal` types have no hypervisor."""
-    metal = any(name and ".metal" in name for name in names)
-    return (False, None) if metal else (True, "Amazon Nitro")

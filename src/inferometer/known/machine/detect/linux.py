@@ -160,13 +160,15 @@ def _cpu(machine: Machine, info: CpuInfo) -> Cpu:
     flags, absent = isa.flags_of_linux(architecture, words or isa.riscv_letters(first.get("isa")))
     kinds = {group.kind: group.cores for group in groups if group.kind}
     clocks = [cpu.max_hz for cpu in logical if cpu.max_hz is not None]
+    # None where neither sysfs nor cpuinfo says which CPUs are threads of one core.
+    untold = any(cpu.core.startswith("cpu") for cpu in logical)
     return Cpu(
         model=model,
         vendor=vendor,
         architecture=architecture,
         flags=flags,
         flags_absent=absent,
-        physical_cores=_physical_cores(logical),
+        physical_cores=None if untold or not logical else len({cpu.core for cpu in logical}),
         logical_cores=len(logical) or None,
         performance_cores=kinds.get("performance"),
         efficiency_cores=kinds.get("efficiency"),
@@ -256,12 +258,6 @@ def _groups(logical: Sequence[LogicalCpu]) -> tuple[HostCores, ...]:
         )
         for (name, kind), members in sorted(groups.items(), key=lambda item: order.index(item[0][1]))
     )
-
-
-def _physical_cores(logical: Sequence[LogicalCpu]) -> int | None:
-    """None where neither sysfs nor cpuinfo says which CPUs are threads of one core."""
-    untold = any(cpu.core.startswith("cpu") for cpu in logical)
-    return None if untold or not logical else len({cpu.core for cpu in logical})
 
 
 def _sockets(machine: Machine, logical: Sequence[LogicalCpu], architecture: str | None) -> int | None:

@@ -71,8 +71,9 @@ def windows_host(machine: Machine) -> Host:
     sizes = {_word(row, "DriverDesc"): _count(row, "MemorySize") for row in cim["registry"]}
     others = (_video(row, sizes) for row in cim["video"])
     gpus = (*nvidia, *(gpu for gpu in others if not (nvidia and gpu.vendor == "NVIDIA")))
+    system = _first(cim, "system")
     return Host(
-        board=_board(cim),
+        board=" ".join(part for part in (_word(system, "Manufacturer"), _word(system, "Model")) if part) or None,
         cpu=_cpu(machine, cim),
         memory=_memory(cim),
         gpus=gpus,
@@ -106,11 +107,6 @@ def _sum(counts: Iterable[int | None]) -> int | None:
 
 def _first(cim: Cim, name: str) -> Mapping[str, Any]:
     return cim[name][0] if cim[name] else {}
-
-
-def _board(cim: Cim) -> str | None:
-    system = _first(cim, "system")
-    return " ".join(part for part in (_word(system, "Manufacturer"), _word(system, "Model")) if part) or None
 
 
 def _os(cim: Cim) -> OperatingSystem:

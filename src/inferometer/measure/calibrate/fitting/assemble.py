@@ -74,7 +74,15 @@ def joined(networks: Calibration, decoders: Calibration) -> Calibration:
     return replace(
         networks,
         tables=(*networks.tables, *(replace(table, op_class=name) for name, table in named)),
-        overheads={**networks.overheads, **_by_phase(decoders.overheads)},
+        overheads={
+            **networks.overheads,
+            **{
+                f"{name}.{phase}": decoders.overheads[name]
+                for name in ("kernel", "step")
+                if name in decoders.overheads
+                for phase in PHASES
+            },
+        },
         factors={**decoders.factors, **networks.factors},
         residuals={
             **{name: decoders.residuals.get(table.op_class, table.residual) for name, table in named},
@@ -87,10 +95,6 @@ def joined(networks: Calibration, decoders: Calibration) -> Calibration:
         fitted_on=tuple(sorted({*networks.fitted_on, *decoders.fitted_on})),
         notes=tuple(dict.fromkeys((*networks.notes, *decoders.notes))),
     )
-
-
-def _by_phase(overheads: Mapping[str, T]) -> dict[str, T]:
-    return {f"{name}.{phase}": overheads[name] for name in ("kernel", "step") if name in overheads for phase in PHASES}
 
 
 def _names(op_class: str, decoders: Calibration) -> list[str]:

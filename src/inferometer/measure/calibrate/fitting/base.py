@@ -128,6 +128,8 @@ def _moved(before: Fitted, own: Fitted | None, points: Sequence[OpPoint], kernel
         carried = float(np.average(mine - (shares - shift), weights=known.weights))
         return BaseClass(fitted=own, shift=shift, carried=carried, new=True)
     residual = pooled(before.residual, before.points, left_out, count)
+    # A share above 1 would beat the floor, and at 0 nothing would ever end: an op that moved that far keeps a
+    # billionth.
     values = tuple(float(value) for value in np.clip(np.array(before.table.values) * exp(-shift), 1e-9, 1.0))
     table = replace(before.table, values=values, residual=residual)
     return BaseClass(fitted=replace(before, table=table, residual=residual, valid=valid), shift=shift)
@@ -196,6 +198,7 @@ def base_overheads(
 def base_note(base: Calibration, classes: Sequence[BaseClass]) -> str:
     """What the calibration has from its base, and what changed."""
     names = {entry.fitted.table.op_class: entry for entry in classes}
+    # A shift that is 0 % as it would be written is none to tell of.
     changed = [_change(name, entry) for name, entry in names.items() if entry.new or round(100 * abs(entry.shift)) > 0]
     kept = [name for name, entry in names.items() if not entry.measured]
     note = f"Started from the calibration of {base.created[:10]} ({base.points} ops, {base.steps} whole steps). "

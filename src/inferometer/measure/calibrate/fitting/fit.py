@@ -178,9 +178,13 @@ def _axes_for(name: str, points: Sequence[OpPoint], wanted: tuple[str, ...]) -> 
 def _best_axes(sets: list[tuple[str, ...]], known: KnownPoints) -> tuple[tuple[str, ...], Any, float, Any]:
     best: tuple[float, tuple[str, ...], Any, float, Any] | None = None
     for axes in sets:
+        # An axis that a point does not have counts as 1, which is 0 as a logarithm; a size of 0 has none, so it is a
+        # billionth.
         logs = [[max(point.axes.get(axis, 1.0), 1e-9) for axis in axes] for point in known.points]
         shapes = np.log(np.array(logs))
-        width, errors = _best_width(shapes, known)
+        # The width that predicts left-out probes best, and its errors on them.
+        tried = [(width, _left_out(shapes, known, width)) for width in _WIDTHS]
+        width, errors = min(tried, key=lambda pair: float(np.mean(np.abs(pair[1]))) if len(pair[1]) else 0.0)
         loss = float(np.mean(np.abs(errors))) if len(errors) else 0.0
         if best is None or loss < 0.95 * best[0]:  # one more axis has to pay
             best = (loss, axes, shapes, width, errors)
@@ -204,6 +208,7 @@ def _nodes(column: Any, most: int) -> tuple[float, ...]:
     if len(distinct) > most:
         distinct = [float(value) for value in np.linspace(distinct[0], distinct[-1], most)]
     nodes = [float(np.exp(value)) for value in distinct]
+    # Two nodes that are one but for rounding would make a cell without width, in which every slope is infinite.
     return tuple(value for index, value in enumerate(nodes) if index == 0 or value > nodes[index - 1] * (1 + 1e-9))
 
 
@@ -223,6 +228,7 @@ def _lines(places: Any, shapes: Any, known: KnownPoints, width: float, counted: 
     distance = np.where(counted, np.sqrt(((offsets / width) ** 2).sum(axis=2)), np.inf)
     enough = np.minimum(counted.sum(axis=1) - 1, shapes.shape[1] + 1)
     nearest = np.take_along_axis(np.sort(distance, axis=1), enough[:, None], axis=1)
+    # A bell whose width grows until a line through the place has points enough on both sides.
     weights = known.weights * np.exp(-0.5 * (distance / np.maximum(1.0, nearest)) ** 2)
     columns = np.concatenate([np.ones((*offsets.shape[:2], 1)), offsets], axis=2)
     weighted = (columns * weights[..., None]).transpose(0, 2, 1)
@@ -245,12 +251,6 @@ def _rising(values: Any) -> Any:
             (above, many), (below, more) = pools[-1], pools[-2]
             pools[-2:] = [[(above * many + below * more) / (many + more), many + more]]
     return np.concatenate([np.full(int(many), value) for value, many in pools])
-
-
-def _best_width(shapes: Any, known: KnownPoints) -> tuple[float, Any]:
-    """The width that predicts left-out probes best, and its errors on them."""
-    tried = [(width, _left_out(shapes, known, width)) for width in _WIDTHS]
-    return min(tried, key=lambda pair: float(np.mean(np.abs(pair[1]))) if len(pair[1]) else 0.0)
 
 
 def _left_out(shapes: Any, known: KnownPoints, width: float) -> Any:

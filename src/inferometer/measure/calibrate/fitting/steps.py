@@ -212,6 +212,8 @@ def fit_steps(
         queued = [step for step in queued if _both(step, factors, start)[0] < _BUSY * step.seconds]
     if queued and "host" in overheads:  # no step is shorter than its host: the shortest ones bound it from above
         overheads["host"] = float(np.quantile([step.seconds / step.queued for step in queued], _SHORTEST))
+    # Host and device are fitted in turns, since which steps wait for the host follows from both; after one turn it
+    # would follow from the values at the start alone.
     for _ in range(3):
         waits = [step for step in steps if _waits(step, factors, overheads)]
         if waits and "host" in overheads:
@@ -267,6 +269,7 @@ def _solve(errors: Callable[[Any], Any], freedom: Any, noise: Any) -> Any:
     moved = np.zeros(len(freedom))
     for _ in range(30):  # it ends when it settles, below; a fit that swings is stopped
         residuals = errors(moved)
+        # An error of exactly 0 weighs 1 as all small ones do.
         weights = np.minimum(1.0, _FAR * noise / np.maximum(np.abs(residuals), 1e-12))
         # a nudge far above rounding and far below where the sum of maxima bends
         slopes = np.stack([(errors(moved + nudge) - residuals) / 1e-4 for nudge in 1e-4 * np.eye(len(moved))], axis=1)
@@ -309,7 +312,9 @@ def whole_fit(steps: Sequence[WholeStep], start: Mapping[str, float], base: Step
     Steps that wait for their host have a residual of their own, `host`: it is mostly the host's noise.
     """
     factors, overheads = fit_steps(steps, start, base)
-    dropped = _minor(steps, _moved(steps, factors, base))
+    # Classes of little time whose factors stray: they explain what larger classes take.
+    moved = _moved(steps, factors, base)
+    dropped = frozenset(name for name in moved if strays(name, moved) and _share(steps, name) < _MINOR)
     left = _left(steps, start, base, (_without(factors, dropped, base), overheads), dropped)
     kept = [step for step in steps if step.phase not in left]
     if left and kept:
@@ -354,11 +359,6 @@ def _felt(steps: Sequence[WholeStep], name: str, factor: float) -> float:
     """What a factor does to its class: below some value ops are at their bounds, and less would change nothing."""
     parts = [(step.parts[name], step.least.get(name, 0.0)) for step in steps if step.parts.get(name)]
     return max(factor, float(np.median([least / seconds for seconds, least in parts]))) if parts else factor
-
-
-def _minor(steps: Sequence[WholeStep], moved: Mapping[str, float]) -> frozenset[str]:
-    """Classes of little time whose factors stray: they explain what larger classes take."""
-    return frozenset(name for name in moved if strays(name, moved) and _share(steps, name) < _MINOR)
 
 
 def _share(steps: Sequence[WholeStep], name: str) -> float:

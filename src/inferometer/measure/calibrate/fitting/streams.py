@@ -99,6 +99,7 @@ def points_from(streams: StreamFit, rates: Mapping[str, float]) -> list[OpPoint]
     for known in streams.steps:
         step, whole = known.step, known.apart()
         spent = streams.explained(replace(whole, parts={}))  # on no op's work
+        # A step all of whose ops cost nothing explains nothing: its ratio is then cut at _MOST.
         off = (step.seconds - spent) / max(streams.explained(whole) - spent, 1e-12)
         off = min(max(off, _LEAST), _MOST)
         for work in known.works:

@@ -22,7 +22,7 @@ from inferometer.core.graph import is_generative
 from inferometer.core.workload import Precision, Workload
 from inferometer.formats.networks.read import read_network
 from inferometer.known import device as device_named
-from inferometer.known.atlas.devices import device_meant
+from inferometer.known.atlas.form import device_meant
 from inferometer.known.atlas.names import same_models
 from inferometer.known.atlas.shipped import load, shipped_datasets
 from inferometer.known.atlas.sources.ncnn import OF_RELEASES, is_older

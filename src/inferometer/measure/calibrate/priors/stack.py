@@ -90,7 +90,8 @@ def stack_of(cases: list[StackCase], leaves: Any, base: Any) -> Stack:
     return Stack(
         compute=np.concatenate([case.compute for case in cases]) * repeats,
         memory=np.concatenate([case.memory for case in cases]) * repeats,
-        unpack=np.concatenate([_unpacked(case) for case in cases]) * repeats,
+        unpack=np.concatenate([(np.zeros(len(case.compute)) if case.unpack is None else case.unpack) for case in cases])
+        * repeats,
         steps=np.array([case.steps for case in cases]),
         kernels=kernels,
         classes=np.concatenate([case.classes for case in cases]).astype(int),
@@ -101,10 +102,6 @@ def stack_of(cases: list[StackCase], leaves: Any, base: Any) -> Stack:
         hosted=np.array([case.hosted for case in cases]),
         base=base,
     )
-
-
-def _unpacked(case: StackCase) -> Any:
-    return np.zeros(len(case.compute)) if case.unpack is None else case.unpack
 
 
 def odds(share: float) -> float:

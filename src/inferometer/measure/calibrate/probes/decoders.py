@@ -28,14 +28,19 @@ from inferometer.engines.base import Event, Kernel, Request, Runtime, Target
 from inferometer.engines.host import captured_stderr
 from inferometer.known.engines import require_effects
 from inferometer.measure.calibrate.fitting.points import OpPoint, StepPoint, device_rates, overhead
-from inferometer.measure.calibrate.probes.checkpoints import (
+from inferometer.measure.calibrate.probes.models import (
+    WRITES,
+    Probe,
+    ProbeRun,
     beyond_caches,
     converted_checkpoint,
     deepened,
+    file_of,
+    graph_of,
     making_s,
+    read_probes,
     steps_to,
 )
-from inferometer.measure.calibrate.probes.models import WRITES, Probe, ProbeRun, file_of, graph_of, read_probes
 from inferometer.measure.calibrate.probes.pace import (
     Flood,
     MachinePace,

@@ -101,6 +101,7 @@ class MachinePace:
 def first_decile(values: Sequence[float]) -> float:
     """The first decile: a busy machine only ever adds to a time."""
     ordered = sorted(values)
+    # The least of all would be one lucky reading.
     return ordered[len(ordered) // 10]
 
 
@@ -116,6 +117,7 @@ def steady_places(steps: Sequence[Timed], pace: MachinePace, *, threads: int) ->
 def nearly(steps: Sequence[Timed]) -> list[int]:
     """If no step counts: the quarter of the steps beside which the piece took least."""
     order = sorted(range(len(steps)), key=lambda place: steps[place].beside_s)
+    # A quarter still averages out what is left of the disturbance; a single step would be a matter of luck.
     return order[: max(1, len(order) // 4)]
 
 

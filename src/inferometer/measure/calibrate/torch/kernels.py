@@ -186,6 +186,7 @@ class Kernels:
 
     def _cycled(self, nbytes: float) -> int:
         """How many copies to use in turn, so that none is still in a cache."""
+        # At most 24: a small matrix would otherwise be made thousands of times before the cache is outrun.
         return max(1, min(24, int(_CYCLED_BYTES // max(nbytes, 1)) + 1)) if self.clock.cuda else 1
 
     # products
@@ -194,6 +195,7 @@ class Kernels:
         width = self.format.itemsize
         both = [*((size, False) for size in self.sizes.weights), *((size, True) for size in self.sizes.biased)]
         for ((inputs, outputs), bias), rows in product(both, self.sizes.rows):
+            # A larger result would only be written at the same rate for longer.
             if rows * outputs * width > min(4e9, self.sizes.most_bytes):
                 continue
             yield KernelCase(
@@ -297,6 +299,7 @@ class Kernels:
     def _matmuls(self) -> Iterator[KernelCase]:
         """The two products of attention that no kernel fuses."""
         for (heads, dim, query), batch in product(self.sizes.patches, self.sizes.images):
+            # Where a window is that small an image has many, and all of them are one call.
             many = batch * heads * (64 if query < _WINDOW else 1)
             for inner, outputs in ((dim, query), (query, dim)):
                 if many * query * (inner + 2 * outputs) * self.format.itemsize <= self.sizes.most_bytes:

@@ -104,7 +104,7 @@ class TorchReadings:
         elif name == "step":
             seconds = self.clock.replayed(chain(1), wall=True).seconds
         else:
-            seconds = self.clock.wall(chain(500)).seconds / 500
+            seconds = self.clock.wall(chain(500)).seconds / 500  # as many as hide what waiting for the end costs
         return overhead(name, seconds, dtype=self.dtype, probe=f"overhead {name}")
 
 

@@ -64,13 +64,12 @@ def form_calibration(engine: str, system: str | None, device: str) -> Calibratio
         runtime=engine,
         dtype="bf16",
         created=_document()["date"],
-        forms={family: _forms(family, kinds) for family, kinds in families.items()},
+        forms={
+            family: KernelForms(family=family, by_format={kind: _form(numbers) for kind, numbers in kinds.items()})
+            for family, kinds in families.items()
+        },
         versions={engine: own["version"]} if own["version"] else {},
     )
-
-
-def _forms(family: str, kinds: dict[str, list[float]]) -> KernelForms:
-    return KernelForms(family=family, by_format={kind: _form(numbers) for kind, numbers in kinds.items()})
 
 
 def _form(numbers: list[float]) -> KernelForm:
@@ -160,6 +159,7 @@ def _notes(made: Calibration, device: Device, engine: str, version: str | None, 
     return tuple(notes)
 
 
+# As many as rates.py keeps: rates are kept by the identity of a calibration, and one made anew would have its own.
 _for = Kept(1024)
 
 
@@ -244,14 +244,12 @@ def _made(system: str, engine: str, version: str | None, folder: Path, versions:
         kernels=dict(tables.kernels),
         points=tables.points,
         versions={engine: tables.versions["gemm"]},
-        notes=(_about(tables, engine, release),),
-    )
-
-
-def _about(tables: ReadTables, engine: str, release: str) -> str:
-    return (
-        f"{tables.points:,} kernels from {PACKAGE} {release}: attention and experts of {engine} "
-        f"{tables.versions['gemm']}, products and messages as the fastest engine has them."
+        notes=(
+            (
+                f"{tables.points:,} kernels from {PACKAGE} {release}: attention and experts of {engine} "
+                f"{tables.versions['gemm']}, products and messages as the fastest engine has them."
+            ),
+        ),
     )
 
 

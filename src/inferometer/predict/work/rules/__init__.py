@@ -8,32 +8,10 @@ float64 arrays where a product may pass 2⁶³). Conventions that hold in all of
 - Integer arithmetic is counted like any other, under its own format.
 """
 
-from inferometer.predict.work.rules import (
-    attention,
-    control,
-    convolution,
-    elementwise,
-    experts,
-    indexing,
-    linear,
-    quantization,
-    recurrent,
-)
+from inferometer.predict.work.rules import attention, control, elementwise, experts, indexing, linear
 from inferometer.predict.work.rules.registry import RULES, Rule, covered, rule, work_of
 
 __all__ = [
-    "RULES",
-    "Rule",
-    "attention",
-    "control",
-    "convolution",
-    "covered",
-    "elementwise",
-    "experts",
-    "indexing",
-    "linear",
-    "quantization",
-    "recurrent",
-    "rule",
+    "RULES", "Rule", "attention", "control", "covered", "elementwise", "experts", "indexing", "linear", "rule",
     "work_of",
-]
+]  # fmt: skip

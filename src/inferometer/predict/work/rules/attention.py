@@ -15,8 +15,7 @@ from inferometer.core.dtypes import DType
 from inferometer.core.graph import Op, Tensor
 from inferometer.core.work import STREAMS, Work
 from inferometer.predict.exact import smaller
-from inferometer.predict.work.rules.registry import rule
-from inferometer.predict.work.rules.streams import moving, streams
+from inferometer.predict.work.rules.registry import moving, rule, streams
 
 SOFTMAX_FLOPS = 5  # compare for the maximum, subtract it, exponential, add to the sum, divide
 SOFT_CAP_FLOPS = 3  # cap · tanh(score / cap): divide, tanh, multiply
@@ -64,6 +63,7 @@ def _with_form(op: Op, *, absorbed: bool) -> Op:
 
 def _cheaper(one: Work, other: Work) -> Work:
     """The work with fewer operations, workload by workload."""
+    # By operations, in which the two differ most: a prompt favours the naive form, a step the absorbed one.
     fewer = one.total_flops <= other.total_flops
     if not isinstance(fewer, np.ndarray):
         return one if fewer else other
@@ -88,6 +88,7 @@ def causal_pairs(query: Any, context: Any, window: Any = None) -> Any:
     chunks of a prefill add up to the whole.
     """
     if window is None:
+        # Whole numbers divide evenly here: of two that follow each other one is even.
         return query * context + query * (query + 1) // 2
     return _sum_of_smaller(context + query, window) - _sum_of_smaller(context, window)
 
@@ -100,6 +101,7 @@ def mutual_pairs(query: Any, context: Any = 0, window: Any = None) -> Any:
     tokens = context + query
     if window is None:
         return query * tokens
+    # As Longformer and ModernBERT count a window: both sides together, the token itself between them.
     half = window // 2
     before = _sum_of_smaller(tokens - 1, half) - _sum_of_smaller(context - 1, half)
     return query + before + _sum_of_smaller(query - 1, half)
@@ -130,6 +132,7 @@ def cached_tokens_read(op: Op, binding: Binding) -> Any:
         return smaller(context, op["top_k"] * query)
     if window is None or op.get("cross"):
         return context
+    # A causal window holds the query itself, so one token less of the cache.
     return smaller(context, window - 1 if op.get("causal") else window // 2)
 
 
@@ -147,6 +150,7 @@ def cached_bytes_per_token(op: Op, binding: Binding) -> int:
 def cache_bytes(op: Op, binding: Binding) -> Any:
     """Bytes in this op's cache after the step: its new tokens included, at most a window; for cross an encoder's."""
     query, context, window = _sizes(op, binding)
+    # An encoder's keys are cached once and never grow.
     tokens = context if op.get("cross") else context + query
     if window is not None and not op.get("cross"):
         tokens = smaller(tokens, window)
@@ -170,7 +174,7 @@ def _cache_streams(op: Op, binding: Binding) -> dict[str, Any]:
     if not op.get("cached"):
         return {}
     per_token = sequences(op, binding) * cached_bytes_per_token(op, binding)
-    new_tokens = 0 if op.get("cross") else binding.size(op["query"])
+    new_tokens = 0 if op.get("cross") else binding.size(op["query"])  # the encoder's were written when it ran
     return {"kv_reads": per_token * cached_tokens_read(op, binding), "kv_writes": per_token * new_tokens}
 
 
@@ -181,7 +185,7 @@ def _cache_format(op: Op, binding: Binding) -> DType:
         return binding.format(cache)
     if binding.precision.kv is not None:
         return binding.format(Tensor(name="kv", shape=(), role="kv"))
-    return binding.format(op.inputs[:2][-1])
+    return binding.format(op.inputs[:2][-1])  # the keys, or the first input where all three are one
 
 
 def _sizes(op: Op, binding: Binding) -> tuple[Any, Any, Any]:
@@ -231,4 +235,4 @@ def rotary(op: Op, binding: Binding) -> Work:
     turned = sum(binding.elements(tensor) for tensor in op.outputs)
     if op.get("rotary_dim"):
         turned = turned * op["rotary_dim"] // op["head_dim"]
-    return moving(op, binding, 6 * (turned // 2))
+    return moving(op, binding, 6 * (turned // 2))  # a pair: four multiplies, two adds

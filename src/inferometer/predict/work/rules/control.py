@@ -7,8 +7,7 @@ from inferometer.core.binding import Binding
 from inferometer.core.graph import Op
 from inferometer.core.work import STREAMS, Work
 from inferometer.predict.exact import larger
-from inferometer.predict.work.rules.registry import rule, work_of
-from inferometer.predict.work.rules.streams import streams
+from inferometer.predict.work.rules.registry import rule, streams, work_of
 
 
 @rule("control")
@@ -50,4 +49,4 @@ def collective(op: Op, binding: Binding) -> Work:
 def _to_others(amount: Any, op: Op) -> Any:
     """(n − 1)/n of an amount: what is left when each device keeps its own share, a whole number rounded up."""
     devices = op.get("devices")
-    return amount if devices is None else amount - amount // devices
+    return amount if devices is None else amount - amount // devices  # the share that stays is rounded down

@@ -7,8 +7,7 @@ from inferometer.core.graph import Op
 from inferometer.core.work import Work
 from inferometer.predict.exact import smaller
 from inferometer.predict.work.rules.attention import SOFTMAX_FLOPS
-from inferometer.predict.work.rules.registry import rule
-from inferometer.predict.work.rules.streams import activations, moving, streams
+from inferometer.predict.work.rules.registry import activations, moving, rule, streams
 
 # Operations a number, as the functions are written in their papers.
 ACTIVATION_FLOPS = {

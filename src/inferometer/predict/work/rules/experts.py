@@ -10,8 +10,7 @@ from inferometer.core.work import Work
 from inferometer.predict.work.rules.attention import SOFTMAX_FLOPS
 from inferometer.predict.work.rules.elementwise import activation_flops
 from inferometer.predict.work.rules.indexing import selection_flops
-from inferometer.predict.work.rules.registry import rule
-from inferometer.predict.work.rules.streams import moving, rows, streams
+from inferometer.predict.work.rules.registry import moving, rows, rule, streams
 
 
 @rule("moe_router")
@@ -41,12 +40,14 @@ def moe_experts(op: Op, binding: Binding) -> Work:
     """
     hidden, intermediate, gated = op["hidden"], op["intermediate"], bool(op.get("gated"))
     count = rows(op.inputs[0], binding)
-    matrices = 3 if gated else 2
+    matrices = 3 if gated else 2  # up and down, and a gate beside up
     biases = sum(binding.size(w.shape[-1]) for w in op.weights if w.role == "weight" and len(w.shape) == 2)
     each = 2 * hidden * intermediate * matrices + (activation_flops(op) + gated) * intermediate + 2 * hidden + biases
     moved = streams(op, binding)
     inner = hidden_bytes(op, binding)
-    moved["weights"] = _part(moved["weights"], share_touched(op["experts"], op["top_k"], count))
+    # An expected number of bytes, to the nearest byte.
+    expected = np.rint(moved["weights"] * share_touched(op["experts"], op["top_k"], count))
+    moved["weights"] = expected.astype(np.int64) if isinstance(expected, np.ndarray) else int(expected)
     moved["reads"] = moved["reads"] + inner
     moved["writes"] = moved["writes"] + inner
     return Work(flops={binding.arithmetic(op): count * op["top_k"] * each}, **moved)
@@ -60,6 +61,7 @@ def share_touched(experts: int, top_k: int, count: Any) -> Any:
     """
     if top_k >= experts:
         return 1.0
+    # As 1 − (1 − k/n)^count, which would lose its digits where few of many experts are touched.
     return -np.expm1(count * np.log1p(-top_k / experts))
 
 
@@ -69,11 +71,6 @@ def hidden_bytes(op: Op, binding: Binding) -> Any:
     What gate and up give, what the activation makes of it, and each expert's output before they are added up.
     """
     x = op.inputs[0]
+    # gate and up, and what the activation makes of them
     width = op["intermediate"] * (3 if op.get("gated") else 2) + op["hidden"]
     return binding.format(x).nbytes(rows(x, binding) * op["top_k"] * width)
-
-
-def _part(total: Any, share: Any) -> Any:
-    """An expected number of bytes, to the nearest byte."""
-    expected = np.rint(total * share)
-    return expected.astype(np.int64) if isinstance(expected, np.ndarray) else int(expected)

@@ -9,8 +9,7 @@ from inferometer.core.graph import Op
 from inferometer.core.work import Work
 from inferometer.predict.exact import ceil_log2, larger, smaller
 from inferometer.predict.work.rules.attention import SOFTMAX_FLOPS
-from inferometer.predict.work.rules.registry import rule
-from inferometer.predict.work.rules.streams import moving, streams
+from inferometer.predict.work.rules.registry import moving, rule, streams
 
 
 @rule("embedding")
@@ -34,6 +33,7 @@ def lookup(op: Op, binding: Binding, at_most: Callable[[Any, Any], Any]) -> Work
     gathered: Any = 0
     for weight in op.weights:
         entries = binding.size(weight.shape[0])
+        # Rounded up: rows of packed formats begin at a whole byte.
         gathered = gathered + -(-binding.nbytes(weight) // entries) * at_most(ids, entries)
     return Work(**streams(op, binding) | {"weights": gathered})
 
@@ -50,6 +50,7 @@ def gather(op: Op, binding: Binding) -> Work:
     if op.weights:
         return Work(**moved | {"weights": smaller(moved["weights"], named)})
     data = binding.nbytes(op.inputs[0])
+    # What beams copy of the cache counts as the cache's stream, as attention's reads of it do.
     stream = "kv_reads" if op.inputs[0].role == "kv" else "reads"
     return Work(**moved | {stream: moved[stream] - data + smaller(data, named)})
 
@@ -65,6 +66,7 @@ def scatter(op: Op, binding: Binding) -> Work:
     updates = op.inputs[-1]
     if op.get("in_place"):
         read = sum(binding.nbytes(tensor) for tensor in op.inputs[1:])
+        # The data are touched only where the updates go, which stand in `writes` already.
         moved |= {"reads": read, "writes": binding.nbytes(updates), "kv_reads": 0, "kv_writes": 0}
     reduced = op.get("reduction") not in {None, "none"}
     flops = {binding.arithmetic(op): binding.elements(updates)} if reduced else {}
@@ -85,6 +87,7 @@ def sort(op: Op, binding: Binding) -> Work:
 
 def selection_flops(kept: Any) -> Any:
     """Comparisons a candidate when the best `kept` are wanted."""
+    # Keeping one takes a comparison for each candidate, though the logarithm of 1 is 0.
     return larger(1, ceil_log2(larger(1, kept)))
 
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from inferometer.core.graph import Graph
     from inferometer.formats.networks.archive import ArchiveTables
 
-DATA = Path(__file__).parents[3] / "known" / "data" / "networks" / "named"
+DATA = Path(__file__).parents[2] / "known" / "data" / "networks" / "named"
 INDEX = DATA / "index.json"
 ENDING = ".json.gz"
 
