@@ -115,8 +115,11 @@ class RuntimeEffects:
     of them that is slow. `unquantised` are patterns of the names of ops whose weights keep the model's own format.
     `reference` is how many times longer than in f32 an op takes that is left to plain loops: `convolution:joined` is
     one of bytes whose result is joined with others (a concat) before it is quantised, `linear:bf16` one of a format
-    that the device has no instructions for.
+    that the device has no instructions for, `convolution:i8/i8` one whose weights and activations are computed in
+    another.
     `winograd` is how many times fewer products a 3 × 3 convolution may need by Winograd's method.
+    `vectors` is for how many bits of a CPU's registers its kernels are built: where the peak needs wider ones, it takes
+    as much longer.
     `sets` has what it does on CPUs of an instruction set, where that is not the same everywhere.
     """
 
@@ -147,6 +150,7 @@ class RuntimeEffects:
     reference: Mapping[str, float] = field(default_factory=dict)
     reads: int | None = None
     winograd: Sourced | None = None
+    vectors: Sourced | None = None
     overheads: Mapping[str, Overheads] = field(default_factory=dict)
     first_run: Sourced | None = None
     notes: str | None = None
@@ -193,11 +197,16 @@ class RuntimeEffects:
         """
         return stored in self.expanded or f"{op.kind}:{stored}" in self.expanded
 
-    def plainly(self, op: Op, stored: str, device: Device) -> float:
-        """How many times longer the op takes here because it is left to plain loops; 1 where it is not."""
-        if op.get("joined"):
-            return self.reference.get(f"{op.kind}:joined", 1.0)
-        return 1.0 if stored in device.peaks else self.reference.get(f"{op.kind}:{stored}", 1.0)
+    def plainly(self, op: Op, stored: str, read: str, computed: str) -> float:
+        """How many times longer the op takes because it has no kernels of its own; 1 where it has.
+
+        `stored` is the format of its weights, `read` that of what it reads, and `computed` that of its arithmetic.
+        """
+        if op.get("joined") and f"{op.kind}:joined" in self.reference:
+            return self.reference[f"{op.kind}:joined"]
+        if stored == computed:
+            return 1.0
+        return self.reference.get(f"{op.kind}:{stored}/{read}", self.reference.get(f"{op.kind}:{stored}", 1.0))
 
     def fewer_products(self, op: Op) -> float:
         """How many times fewer products than the direct method an op may need here: 3 × 3 windows, one step apart."""
@@ -205,6 +214,12 @@ class RuntimeEffects:
             return 1.0
         square = tuple(op["kernel"]) == (3, 3) and set(op.get("strides", (1, 1))) == {1}
         return self.winograd.value if square and not op.get("transposed") else 1.0
+
+    def narrower(self, device: Device) -> float:
+        """How many times longer it computes than the peak says, because its kernels have narrower vectors."""
+        if self.vectors is None or device.vector_bits is None:
+            return 1.0
+        return max(1.0, device.vector_bits / self.vectors.value)
 
     def on(self, unit: str) -> Overheads:
         return self.overheads.get(unit, Overheads())
@@ -301,7 +316,8 @@ class EngineDescriptor:
     or with fewer products than a format says unless told otherwise: its calibrations measure the peaks that it reaches.
     `compiled_by` names the runtime that compiles what this one launches op by op. `serving` has the rules of an engine
     that serves many requests at once. `job_options` are those of its options that a job may set: none of them names a
-    file or a library.
+    file or a library. `tuned` are values that are worth a try (`inferometer prepare --tune`): of options, and of
+    `providers`.
     """
 
     effects: RuntimeEffects
@@ -322,6 +338,7 @@ class EngineDescriptor:
     compiled_by: str | None = None
     serving: ServingRules | None = None
     job_options: frozenset[str] = frozenset()
+    tuned: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
     @property
     def name(self) -> str:

@@ -62,12 +62,13 @@ _BIG = frozenset({"server", "workstation", "desktop"})  # kinds of machine whose
 _EFFECTS = (
     "title", "execution", "fusion", "fused", "attention", "cache", "cache_moves", "repeat_moves", "passes",
     "arithmetic", "instead", "expanded", "widened", "held", "whole", "unpack", "merged", "dynamic", "gathered",
-    "grouped", "unquantised", "logits", "prompt", "reads", "reference", "winograd", "first_run", "notes",
+    "grouped", "unquantised", "logits", "prompt", "reads", "reference", "winograd", "vectors", "first_run",
+    "notes",
     *UNITS, *ENGINE_SETS,
 )  # fmt: skip
 _KEYS = (
     "opens", "packages", "module", "extra", "rank", "first_for", "small", "calibrated", "compiled_by", "serving",
-    "job_options", "usual_on", "only_on", "takes", *_EFFECTS,
+    "job_options", "tuned", "usual_on", "only_on", "takes", *_EFFECTS,
 )  # fmt: skip
 
 
@@ -302,6 +303,7 @@ def _descriptor(row: CatalogRow) -> EngineDescriptor:
         beyond_peaks=probing.text("beyond_peaks") == "yes",
         compiled_by=row.text("compiled_by"),
         job_options=frozenset(row.names("job_options")),
+        tuned={key: row.inner("tuned").names(key) for key in _keys(row, "tuned")},
         serving=_serving(row.name, row.inner("serving")) if "serving" in row.fields else None,
     )
 
@@ -454,6 +456,7 @@ def _alike(row: CatalogRow) -> RuntimeEffects:
         reference=_reference(row.inner("reference")),
         reads=row.whole("reads"),
         winograd=row.number("winograd", "1"),
+        vectors=row.number("vectors", "1"),
         overheads={unit: _overheads(row.inner(unit)) for unit in UNITS if unit in row.fields},
         first_run=row.number("first_run", "s"),
         notes=row.text("notes"),
