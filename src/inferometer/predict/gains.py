@@ -77,7 +77,7 @@ def _alike(before: Profile, after: Profile) -> bool:
 
 
 def _computed(profile: Profile) -> tuple[frozenset[str], str | None]:
-    """What products are computed in, and what they read: bytes that are computed in floats have kernels of their own."""
+    """What products are computed in, and what they read: bytes computed in floats have kernels of their own."""
     return frozenset(profile.arithmetic), profile.workload.precision.activations
 
 

@@ -416,10 +416,8 @@ def _inverse_peaks(
             fewer = [prepared.effects.fewer_products(op) for op in ops]
             inverse[counted.key][counted.rows, 0] = narrower * np.array(plainly) / (peak * np.array(fewer))
             if max(plainly) > 1:
-                joined = f"{counted.op.kind}:joined" in prepared.effects.reference and any(
-                    op.get("joined") for op in ops
-                )
-                which = "in front of a join " if joined else ""
+                joins = f"{counted.op.kind}:joined" in prepared.effects.reference
+                which = "in front of a join " if joins and any(op.get("joined") for op in ops) else ""
                 slow = f"{which}are computed in floats by plain loops of {prepared.effects.name}"
                 notes[f"{counted.op.kind} ops of {stored(ops[int(np.argmax(plainly))])} {slow}."] = None
             if device.peaks[found.name].origin == "prior":
