@@ -60,7 +60,7 @@ _RANKING = re.compile(r"^(?:opens|rank|first_for|usual_on) *=.*$", re.MULTILINE)
 _MADE = ("tokens", "arrays", "speech")
 _BIG = frozenset({"server", "workstation", "desktop"})  # kinds of machine whose GPU has CUDA graphs, if not Apple's
 _EFFECTS = (
-    "title", "execution", "fusion", "fused", "attention", "cache", "cache_moves", "repeat_moves", "passes",
+    "title", "execution", "fusion", "fused", "unfused", "attention", "cache", "cache_moves", "repeat_moves", "passes",
     "arithmetic", "instead", "expanded", "widened", "held", "whole", "unpack", "merged", "dynamic", "gathered",
     "grouped", "unquantised", "logits", "prompt", "reads", "reference", "winograd", "vectors", "first_run",
     "notes",
@@ -432,6 +432,7 @@ def _alike(row: CatalogRow) -> RuntimeEffects:
         execution=_one_of(row, "execution", Execution),
         fusion=_one_of(row, "fusion", Fusion),
         fused=frozenset(row.names("fused")),
+        unfused=frozenset(row.names("unfused")),
         attention=_one_of(row, "attention", AttentionPath),
         cache=_one_of(row, "cache", CachePath),
         cache_moves=row.number("cache_moves", "1"),

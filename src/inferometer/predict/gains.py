@@ -76,9 +76,9 @@ def _alike(before: Profile, after: Profile) -> bool:
     return (before.device.name, before.runtime) == (after.device.name, after.runtime)
 
 
-def _computed(profile: Profile) -> tuple[frozenset[str], str | None]:
+def _computed(profile: Profile) -> tuple[frozenset[str], str | None, int | None]:
     """What products are computed in, and what they read: bytes computed in floats have kernels of their own."""
-    return frozenset(profile.arithmetic), profile.workload.precision.activations
+    return frozenset(profile.arithmetic), profile.workload.precision.activations, profile.model.weight_bytes
 
 
 def _changed(old: Phase, new: Phase) -> float:

@@ -412,14 +412,15 @@ def _inverse_peaks(
         if found.name is not None:
             peak = require_rate(device.peaks[found.name], f"The {found.name} peak of {device.name}")
             ops = [prepared.rows[number].op for number in counted.rows]
-            plainly = [prepared.effects.plainly(op, stored(op), counted.key, found.name) for op in ops]
+            formats = [(stored(op) or counted.key, counted.key, found.name) for op in ops]
+            plainly = [prepared.effects.plainly(op, *given) for op, given in zip(ops, formats, strict=True)]
             fewer = [prepared.effects.fewer_products(op) for op in ops]
             inverse[counted.key][counted.rows, 0] = narrower * np.array(plainly) / (peak * np.array(fewer))
             if max(plainly) > 1:
                 joins = f"{counted.op.kind}:joined" in prepared.effects.reference
                 which = "in front of a join " if joins and any(op.get("joined") for op in ops) else ""
                 slow = f"{which}are computed in floats by plain loops of {prepared.effects.name}"
-                notes[f"{counted.op.kind} ops of {stored(ops[int(np.argmax(plainly))])} {slow}."] = None
+                notes[f"{counted.op.kind} ops of {formats[int(np.argmax(plainly))][0]} {slow}."] = None
             if device.peaks[found.name].origin == "prior":
                 notes[_estimated_peak(device, found.name)] = None
             if class_of(counted.op) in MATRIX:

@@ -82,7 +82,7 @@ def _groups(ops: tuple[Op, ...], effects: RuntimeEffects, roots: Mapping[str, st
     for index, op in enumerate(ops):
         if op.kind == "view":
             continue
-        begins = ops[current[0]].kind if current else None
+        begins = ops[current[0]] if current else None
         free = not current or effects.fusion == "chains"
         if effects.fuses(op, begins) and (free or _touches(ops, current, op, roots)):
             current.append(index)
