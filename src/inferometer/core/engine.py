@@ -9,10 +9,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import field, replace
 from fnmatch import fnmatchcase
+from functools import partial
 from typing import TYPE_CHECKING, Literal
 
 from inferometer.core.device import Sourced
 from inferometer.core.frozen import frozen
+from inferometer.core.kept import Kept
 from inferometer.core.workload import Precision
 
 if TYPE_CHECKING:
@@ -80,6 +82,7 @@ class Overheads:
         return replace(self, kernel_s=kernel, step_s=step)
 
 
+_emulating = Kept()
 DYNAMIC = "dynamic"  # in an engine's arithmetic: the format whose speed its ops have that quantise what they read
 
 
@@ -89,37 +92,38 @@ class RuntimeEffects:
 
     `fused` names op kinds (`norm`, or `norm:batch` for one of its forms) that run inside their neighbours, wherever
     they stand or, as `convolution+activation:relu`, only in a group that begins with such an op: `chains` joins them
-    with each other, `epilogues` also with the product before them. `unfused` are those that stay
-    apart behind an op of a format (`convolution:i8+activation:sigmoid`). `passes` says how many kernels an op of a
-    kind, of a form, or of a kind that reads a format (`convolution:i8`) takes, each of which moves its activations
-    once; `convolution:dynamic` is one that quantises what it reads. `arithmetic` lists, for a number format, the
-    formats it is computed in, the preferred one first: of weights, or of weights beside activations (`i8/f32`: weights
-    alone are quantised). Before it may stand a kind of op (`convolution:f32`), and before that a kind of unit or a
-    CPU's instruction set (`gpu:q4_0`, `arm:convolution:i8`); the narrowest rule counts. `convolution:dynamic` there is
-    what ops that quantise what they read are no faster than. `instead` lists those that stand in for a format that the
-    device has no peak for. Weights in an `expanded` format are written out in the format of the activations before they
-    are used: in all ops, or in those of a kind (`convolution:i8`) that do not read them so. Where activations are bytes
-    too (`convolution:i8/i8`), both are turned to f32 around the product, at each step; those of a `widened` format
-    once, when the model is loaded, for all ops but look-ups. An engine with `held` loads all floats of a model whose
-    layers name no formats into the one that it computes in: the one asked for, else the one that stands there for the
-    unit, else the model's own. A network whose weights are asked for in a format that is `whole` has its activations in
-    it too: the engine quantises all of a network or nothing. `unpack` is how many rows of products reading the weights
-    of a dense layer takes as long as, beyond what the priors of its class have in them. `logits` are needed of a
-    prompt's last token only; a runtime that reads it in chunks may compute them once a `prompt`, or after each `chunk`.
-    A `prompt` is read `whole`, or with its `last` token `apart`: in a step as of decoding, after all others. A model
-    that was compiled for one length `reads` so many tokens in a step, and fewer are padded to it. `merged` are groups
-    of projections, by their last names, that it stores as one matrix; `dynamic` are the kinds of op that it quantises
-    activations for while it runs, where weights are stored for that: others compute in floats. A convolution in groups
-    is none of them unless `convolution:grouped` is. `gathered` is how many rows of products gathering the inputs of
-    such a convolution takes as long as; it is done for one group after the other, and each is a kernel of its own.
-    `grouped` is that of convolutions in groups alone, by a kernel for all of them that is slow. `unquantised` are
-    patterns of the names of ops whose weights keep the model's own format. `reference` is how many times longer than in
-    f32 an op takes that is left to plain loops: `convolution:joined` is one of bytes whose result is joined with others
-    (a concat) before it is quantised, `linear:bf16` one of a format that the device has no instructions for,
-    `convolution:i8/i8` one whose weights and activations are computed in another, `elementwise:i8` one of bytes without
-    weights. `winograd` is how many times fewer products a 3 × 3 convolution may need by Winograd's method. `vectors` is
-    for how many bits of a CPU's registers its kernels are built: where the peak needs wider ones, it takes as much
-    longer. `sets` has what it does on CPUs of an instruction set, where that is not the same everywhere.
+    with each other, `epilogues` also with the product before them. `unfused` are those that stay apart behind an op of
+    a format (`convolution:i8+activation:sigmoid`). `passes` says how many kernels an op of a kind, of a form, or of a
+    kind that reads a format (`convolution:i8`) takes, each of which moves its activations once; `convolution:dynamic`
+    is one that quantises what it reads. `arithmetic` lists, for a number format, the formats it is computed in, the
+    preferred one first: of weights, or of weights beside activations (`i8/f32`: weights alone are quantised). Before it
+    may stand a kind of op (`convolution:f32`), and before that a kind of unit or a CPU's instruction set (`gpu:q4_0`,
+    `arm:convolution:i8`); the narrowest rule counts. `convolution:dynamic` there is what ops that quantise what they
+    read are no faster than. `instead` lists those that stand in for a format that the device has no peak for. Weights
+    in an `expanded` format are written out in the format of the activations before they are used: in all ops, or in
+    those of a kind (`convolution:i8`) that do not read them so. Where activations are bytes too (`convolution:i8/i8`),
+    both are turned to f32 around the product, at each step; those of a `widened` format once, when the model is loaded,
+    for all ops but look-ups. Those of an `emulated` one so where the device has no peak for it. An engine with `held`
+    loads all floats of a model whose layers name no formats into the one that it computes in: the one asked for, else
+    the one that stands there for the unit, else the model's own. A network whose weights are asked for in a format that
+    is `whole` has its activations in it too: the engine quantises all of a network or nothing. `unpack` is how many
+    rows of products reading the weights of a dense layer takes as long as, beyond what the priors of its class have in
+    them. `logits` are needed of a prompt's last token only; a runtime that reads it in chunks may compute them once a
+    `prompt`, or after each `chunk`. A `prompt` is read `whole`, or with its `last` token `apart`: in a step as of
+    decoding, after all others. A model that was compiled for one length `reads` so many tokens in a step, and fewer are
+    padded to it. `merged` are groups of projections, by their last names, that it stores as one matrix; `dynamic` are
+    the kinds of op that it quantises activations for while it runs, where weights are stored for that: others compute
+    in floats. A convolution in groups is none of them unless `convolution:grouped` is. `gathered` is how many rows of
+    products gathering the inputs of such a convolution takes as long as; it is done for one group after the other, and
+    each is a kernel of its own. `grouped` is that of convolutions in groups alone, by a kernel for all of them that is
+    slow. `unquantised` are patterns of the names of ops whose weights keep the model's own format. `reference` is how
+    many times longer than in f32 an op takes that is left to plain loops: `convolution:joined` is one of bytes whose
+    result is joined with others (a concat) before it is quantised, `linear:bf16` one of a format that the device has no
+    instructions for, `convolution:i8/i8` one whose weights and activations are computed in another, `elementwise:i8`
+    one of bytes without weights. `winograd` is how many times fewer products a 3 × 3 convolution may need by Winograd's
+    method. `vectors` is for how many bits of a CPU's registers its kernels are built: where the peak needs wider ones,
+    it takes as much longer. `sets` has what it does on CPUs of an instruction set, where that is not the same
+    everywhere.
     """
 
     name: str
@@ -137,6 +141,7 @@ class RuntimeEffects:
     instead: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     expanded: frozenset[str] = frozenset()
     widened: Mapping[str, str] = field(default_factory=dict)
+    emulated: Mapping[str, str] = field(default_factory=dict)
     held: Mapping[str, str] = field(default_factory=dict)
     whole: frozenset[str] = frozenset()
     unpack: Sourced | None = None
@@ -157,8 +162,13 @@ class RuntimeEffects:
     sets: Mapping[str, RuntimeEffects] = field(default_factory=dict)
 
     def at(self, device: Device) -> RuntimeEffects:
-        """What it does on that device."""
-        return self.sets.get(device.engine_set or "", self)
+        """What it does on that device. The same answer is the same object: what is made of it is kept by identity."""
+        found = self.sets.get(device.engine_set or "", self)
+        wider = {name: wide for name, wide in found.emulated.items() if name not in device.peaks}
+        if not wider:
+            return found
+        made = partial(replace, found, widened={**found.widened, **wider})
+        return _emulating.get_or_make(tuple(wider), (found,), made)
 
     def fuses(self, op: Op, into: Op | None = None) -> bool:
         """Whether it runs inside its neighbours; `into` is the op that their group begins with."""

@@ -61,9 +61,9 @@ _MADE = ("tokens", "arrays", "speech")
 _BIG = frozenset({"server", "workstation", "desktop"})  # kinds of machine whose GPU has CUDA graphs, if not Apple's
 _EFFECTS = (
     "title", "execution", "fusion", "fused", "unfused", "attention", "cache", "cache_moves", "repeat_moves", "passes",
-    "arithmetic", "instead", "expanded", "widened", "held", "whole", "unpack", "merged", "dynamic", "gathered",
-    "grouped", "unquantised", "logits", "prompt", "reads", "reference", "winograd", "vectors", "first_run",
-    "notes",
+    "arithmetic", "instead", "expanded", "widened", "emulated", "held", "whole", "unpack", "merged", "dynamic",
+    "gathered", "grouped", "unquantised", "logits", "prompt", "reads", "reference", "winograd", "vectors",
+    "first_run", "notes",
     *UNITS, *ENGINE_SETS,
 )  # fmt: skip
 _KEYS = (
@@ -441,9 +441,8 @@ def _alike(row: CatalogRow) -> RuntimeEffects:
         arithmetic=_arithmetic(row.inner("arithmetic")),
         instead=_arithmetic(row.inner("instead")),
         expanded=frozenset(_format_of(name) for name in row.names("expanded")),
-        widened={
-            dtype(name).name: dtype(row.inner("widened").required_text(name)).name for name in _keys(row, "widened")
-        },
+        widened=_wider(row, "widened"),
+        emulated=_wider(row, "emulated"),
         held={unit: dtype(row.inner("held").required_text(unit)).name for unit in _keys(row, "held")},
         whole=frozenset(dtype(name).name for name in row.names("whole")),
         unpack=row.number("unpack", "1"),
@@ -471,6 +470,10 @@ def _one_of(row: CatalogRow, key: str, allowed: object, stated: str | None = Non
     if chosen not in words:
         raise row.place.at(key).error(f"is {chosen!r}.", remedy=f"Known: {', '.join(words)}.")
     return chosen
+
+
+def _wider(row: CatalogRow, table: str) -> dict[str, str]:
+    return {dtype(name).name: dtype(row.inner(table).required_text(name)).name for name in _keys(row, table)}
 
 
 def _keys(row: CatalogRow, table: str) -> list[str]:

@@ -266,3 +266,12 @@ def test_goals_are_read_as_people_write_them():
     for wrong in ("drift", "speed<=2", "drift>=1%", "size<=.", "size<=1.2.3"):
         with pytest.raises(DomainError, match="is no goal"):
             parse_goal(wrong)
+
+
+@pytest.mark.parametrize(("device", "gains"), [("intel-xeon-8380", False), ("intel-xeon-8480plus", True)])
+def test_a_half_that_a_processor_has_not_is_widened_and_gains_nothing(tmp_path, device, gains):
+    """CTranslate2 converts such weights when it loads them; where the processor has bf16 it keeps them."""
+    (tmp_path / "config.json").write_text(json.dumps(LLAMA))
+    asked = PrepareRequest(model=str(tmp_path), runtime="ctranslate2", device=device, quantise="bf16")
+    (found,) = foretell(asked)
+    assert (found.gain.gain > 1.2) is gains
