@@ -126,7 +126,7 @@ def test_an_agreed_measurement_is_stored_and_can_be_looked_at(tmp_path, roofs):
     assert [row["id"] for row in listed.structured_content["rows"]] == [profile.structured_content["run"]]
 
 
-def test_a_line_that_is_no_json_does_not_end_the_server():
+def test_a_line_that_is_no_json_is_answered_and_does_not_end_the_server():
     hello = {
         "jsonrpc": "2.0", "id": 1, "method": "initialize",
         "params": {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "t", "version": "1"}},
@@ -138,6 +138,10 @@ def test_a_line_that_is_no_json_does_not_end_the_server():
     )  # fmt: skip
     answers = [json.loads(line) for line in done.stdout.splitlines()]
     assert [each["result"]["serverInfo"]["name"] for each in answers if each.get("id") == 1] == ["inferometer"]
+    refused = [each["error"] for each in answers if each.get("id") is None]
+    assert [(each["code"], each["message"][:36]) for each in refused] == [
+        (-32700, "A line was no message of JSON-RPC. S")
+    ] * 2
     assert done.returncode == 0, done.stderr
 
 

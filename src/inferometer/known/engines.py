@@ -60,14 +60,15 @@ _RANKING = re.compile(r"^(?:opens|rank|first_for|usual_on) *=.*$", re.MULTILINE)
 _MADE = ("tokens", "arrays", "speech")
 _BIG = frozenset({"server", "workstation", "desktop"})  # kinds of machine whose GPU has CUDA graphs, if not Apple's
 _EFFECTS = (
-    "title", "execution", "fusion", "fused", "attention", "cache", "cache_moves", "repeat_moves", "passes",
-    "arithmetic", "instead", "expanded", "widened", "held", "whole", "unpack", "merged", "dynamic", "gathered",
-    "grouped", "unquantised", "logits", "prompt", "reads", "reference", "winograd", "first_run", "notes",
+    "title", "execution", "fusion", "fused", "unfused", "attention", "cache", "cache_moves", "repeat_moves", "passes",
+    "arithmetic", "instead", "expanded", "widened", "emulated", "held", "whole", "unpack", "merged", "dynamic",
+    "gathered", "grouped", "unquantised", "logits", "prompt", "reads", "reference", "winograd", "vectors",
+    "first_run", "notes",
     *UNITS, *ENGINE_SETS,
 )  # fmt: skip
 _KEYS = (
     "opens", "packages", "module", "extra", "rank", "first_for", "small", "calibrated", "compiled_by", "serving",
-    "job_options", "usual_on", "only_on", "takes", *_EFFECTS,
+    "job_options", "tuned", "usual_on", "only_on", "takes", *_EFFECTS,
 )  # fmt: skip
 
 
@@ -302,6 +303,7 @@ def _descriptor(row: CatalogRow) -> EngineDescriptor:
         beyond_peaks=probing.text("beyond_peaks") == "yes",
         compiled_by=row.text("compiled_by"),
         job_options=frozenset(row.names("job_options")),
+        tuned={key: row.inner("tuned").names(key) for key in _keys(row, "tuned")},
         serving=_serving(row.name, row.inner("serving")) if "serving" in row.fields else None,
     )
 
@@ -428,6 +430,7 @@ def _alike(row: CatalogRow) -> RuntimeEffects:
         execution=_one_of(row, "execution", Execution),
         fusion=_one_of(row, "fusion", Fusion),
         fused=frozenset(row.names("fused")),
+        unfused=frozenset(row.names("unfused")),
         attention=_one_of(row, "attention", AttentionPath),
         cache=_one_of(row, "cache", CachePath),
         cache_moves=row.number("cache_moves", "1"),
@@ -436,9 +439,8 @@ def _alike(row: CatalogRow) -> RuntimeEffects:
         arithmetic=_arithmetic(row.inner("arithmetic")),
         instead=_arithmetic(row.inner("instead")),
         expanded=frozenset(_format_of(name) for name in row.names("expanded")),
-        widened={
-            dtype(name).name: dtype(row.inner("widened").required_text(name)).name for name in _keys(row, "widened")
-        },
+        widened=_wider(row, "widened"),
+        emulated=_wider(row, "emulated"),
         held={unit: dtype(row.inner("held").required_text(unit)).name for unit in _keys(row, "held")},
         whole=frozenset(dtype(name).name for name in row.names("whole")),
         unpack=row.number("unpack", "1"),
@@ -452,6 +454,7 @@ def _alike(row: CatalogRow) -> RuntimeEffects:
         reference=_reference(row.inner("reference")),
         reads=row.whole("reads"),
         winograd=row.number("winograd", "1"),
+        vectors=row.number("vectors", "1"),
         overheads={unit: _overheads(row.inner(unit)) for unit in UNITS if unit in row.fields},
         first_run=row.number("first_run", "s"),
         notes=row.text("notes"),
@@ -465,6 +468,10 @@ def _one_of(row: CatalogRow, key: str, allowed: object, stated: str | None = Non
     if chosen not in words:
         raise row.place.at(key).error(f"is {chosen!r}.", remedy=f"Known: {', '.join(words)}.")
     return chosen
+
+
+def _wider(row: CatalogRow, table: str) -> dict[str, str]:
+    return {dtype(name).name: dtype(row.inner(table).required_text(name)).name for name in _keys(row, table)}
 
 
 def _keys(row: CatalogRow, table: str) -> list[str]:

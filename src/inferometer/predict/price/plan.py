@@ -329,7 +329,9 @@ def plan_of(  # noqa: PLR0913 - what a plan is made of
     if not 0 <= overlap <= 1:
         raise DomainError(f"overlap is a share from 0 to 1, and not {overlap!r}.")
     levels = levels_of(device)
-    inverse, arithmetic, notes = _inverse_peaks(prepared, device)
+    measured = calibration is not None and not calibration.is_published
+    narrower = 1.0 if measured else prepared.effects.narrower(device)  # a calibration's shares have it in them
+    inverse, arithmetic, notes = _inverse_peaks(prepared, device, narrower)
     streamed = streamed_share(device, weights_bytes)
     notes = (*notes, *_stated_shares(device), *_streaming(device, streamed))
     effects: dict[str, ModelEffect] = {}
@@ -396,8 +398,10 @@ def _calibrated_by(calibration: Calibration) -> str:
             )
 
 
-def _inverse_peaks(prepared: PreparedWork, device: Device) -> tuple[dict[str, Any], tuple[str, ...], tuple[str, ...]]:
-    """For each format that work is counted in, seconds an operation on each row.
+def _inverse_peaks(
+    prepared: PreparedWork, device: Device, narrower: float
+) -> tuple[dict[str, Any], tuple[str, ...], tuple[str, ...]]:
+    """For each format that work is counted in, seconds an operation on each row: at the peak, or `narrower` than it.
 
     Also the formats that matrix products are computed in, and what is to be said.
     """
@@ -414,19 +418,24 @@ def _inverse_peaks(prepared: PreparedWork, device: Device) -> tuple[dict[str, An
         if found.name is not None:
             peak = require_rate(device.peaks[found.name], f"The {found.name} peak of {device.name}")
             ops = [prepared.rows[number].op for number in counted.rows]
-            plainly = [prepared.effects.plainly(op, stored(op), device) for op in ops]
+            formats = [(stored(op) or counted.key, counted.key, found.name) for op in ops]
+            plainly = [prepared.effects.plainly(op, *given) for op, given in zip(ops, formats, strict=True)]
             fewer = [prepared.effects.fewer_products(op) for op in ops]
-            inverse[counted.key][counted.rows, 0] = np.array(plainly) / (peak * np.array(fewer))
+            inverse[counted.key][counted.rows, 0] = narrower * np.array(plainly) / (peak * np.array(fewer))
             if max(plainly) > 1:
-                which = "in front of a join " if any(op.get("joined") for op in ops) else ""
+                joins = f"{counted.op.kind}:joined" in prepared.effects.reference
+                which = "in front of a join " if joins and any(op.get("joined") for op in ops) else ""
                 slow = f"{which}are computed in floats by plain loops of {prepared.effects.name}"
-                notes[f"{counted.op.kind} ops of {stored(ops[int(np.argmax(plainly))])} {slow}."] = None
+                notes[f"{counted.op.kind} ops of {formats[int(np.argmax(plainly))][0]} {slow}."] = None
             if device.peaks[found.name].origin == "prior":
                 notes[_estimated_peak(device, found.name)] = None
             if class_of(counted.op) in MATRIX:
                 arithmetic[found.name] = None
         if found.note:
             notes[found.note] = None
+    if narrower > 1 and prepared.effects.vectors is not None:
+        bits = f"{prepared.effects.vectors.value:.0f} bits"
+        notes[f"{prepared.effects.name} computes in vectors of {bits}, 1/{narrower:g} of this device's widest."] = None
     return inverse, tuple(arithmetic), tuple(notes)
 
 

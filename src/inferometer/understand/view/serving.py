@@ -118,6 +118,7 @@ def fit_card(fit: Mapping[str, Any], *, title: str, subtitle: str, notes: tuple[
 _FORMS = (
     Column(key="weights", heading="weights"),
     Column(key="bits_per_weight", heading="bits", unit="1"),
+    Column(key="perplexity_lost", heading="ppl lost", unit="1"),
     Column(key="weights_bytes", heading="size", unit="B"),
     Column(key="fits", heading="fits"),
     Column(key="tokens_per_s", heading="tokens/s", label="tokens_per_s", unit="1"),
@@ -159,4 +160,4 @@ def _rate_text(form: RunnableForm) -> str:
 
 def runnable_table(answer: Runnable) -> ReportTable:
     rows = tuple(asdict(form) for form in answer.forms)
-    return ReportTable(columns=filled(_FORMS, rows), rows=rows)
+    return ReportTable(columns=filled(_FORMS, rows), rows=rows, note=answer.quality)
