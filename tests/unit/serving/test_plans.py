@@ -181,6 +181,24 @@ def plan_of(**more):
     return ServingPlan(**{**empty, "why": "", "pp": 1, "ep": 1, **more})
 
 
+def test_pipelines_and_spread_experts_are_tried_where_they_may_help():
+    """A pipeline beside the most devices that share layers, spread experts where there are any; or as was asked."""
+
+    def split(model, **more):
+        asked = PlanSearch(model=model, rate_per_s=1.0, prompt=Lengths(kind="fixed", mean=50), devices=("d",),
+                           generate=Lengths(kind="fixed", mean=5), weights=(None,), **more)  # fmt: skip
+        return [way[3:] for way in search.ways(asked)]
+
+    assert split("llama-3.2-1b") == [(1, 1, 1), (2, 1, 1), (4, 1, 1), (8, 1, 1), (8, 2, 1)]
+    assert split("mixtral-8x7b", tp=(1, 4)) == [(1, 1, 1), (4, 1, 1), (4, 1, 4), (4, 2, 1), (4, 2, 4)]
+    assert split("mixtral-8x7b", tp=(2, 4), pp=(1,), ep=(4,)) == [(4, 1, 4)]
+    piped = search.Candidate(
+        device="d", runtime="vllm", weights=None, tp=8, pp=2, ep=8, sequences=4, replicas=2, spare=1, ttft_s=1.0,
+        tpot_s=0.1, running=1.0, capacity_per_s=1.0, usd_per_hour=None, watts=None,
+    )  # fmt: skip
+    assert (piped.count, piped.words) == (48, "48 × d with vllm, TP 8, PP 2, EP 8")
+
+
 def test_the_one_that_lost_says_by_how_much_and_what_it_is_better_at():
     best = plan_of(usd_per_hour=10.0, count=2, ttft_p95_s=1.0, tpot_p95_s=0.02, watts=100.0)
     dear = plan_of(usd_per_hour=12.0, count=3, ttft_p95_s=0.94, tpot_p95_s=0.0191, watts=90.0)
@@ -365,6 +383,20 @@ def test_a_plan_becomes_its_engine_s_command(runtime, command):
     words, doubt = serve_command(serving_plan(runtime=runtime), "llama-3.1-8b")
     assert (" ".join(words), doubt) == (command, [])
     assert command in launch_files(serving_plan(runtime=runtime), "llama-3.1-8b")["serve.sh"]
+
+
+@pytest.mark.parametrize(
+    ("runtime", "words"),
+    [
+        ("vllm", "--pipeline-parallel-size 2 --enable-expert-parallel"),
+        ("sglang", "--pp-size 2 --ep-size 8"),
+        ("trtllm", "--pp_size 2 --ep_size 8"),
+    ],
+)
+def test_a_plan_over_machines_says_so_and_how_it_is_split(runtime, words):
+    command, doubt = serve_command(serving_plan(runtime=runtime, tp=8, pp=2, ep=8), "llama-3.1-8b")
+    assert " ".join(command).endswith(words)
+    assert any("has 16 devices" in line for line in doubt)
 
 
 def test_weights_are_made_on_load_or_said_to_be_needed():
