@@ -105,20 +105,21 @@ class RuntimeEffects:
     both are turned to f32 around the product, at each step; those of a `widened` format once, when the model is loaded,
     for all ops but look-ups. Those of an `emulated` one so where the device has no peak for it. An engine with `held`
     loads all floats of a model whose layers name no formats into the one that it computes in: the one asked for, else
-    the one that stands there for the unit, else the model's own. A network whose weights are asked for in a format that
-    is `whole` has its activations in it too: the engine quantises all of a network or nothing. `unpack` is how many
-    rows of products reading the weights of a dense layer takes as long as, beyond what the priors of its class have in
-    them. `logits` are needed of a prompt's last token only; a runtime that reads it in chunks may compute them once a
-    `prompt`, or after each `chunk`. A `prompt` is read `whole`, or with its `last` token `apart`: in a step as of
-    decoding, after all others. A model that was compiled for one length `reads` so many tokens in a step, and fewer are
-    padded to it. `merged` are groups of projections, by their last names, that it stores as one matrix; `dynamic` are
-    the kinds of op that it quantises activations for while it runs, where weights are stored for that: others compute
-    in floats. A convolution in groups is none of them unless `convolution:grouped` is. `gathered` is how many rows of
-    products gathering the inputs of such a convolution takes as long as; it is done for one group after the other, and
-    each is a kernel of its own. `grouped` is that of convolutions in groups alone, by a kernel for all of them that is
-    slow. `unquantised` are patterns of the names of ops whose weights keep the model's own format. `reference` is how
-    many times longer than in f32 an op takes that is left to plain loops: `convolution:joined` is one of bytes whose
-    result is joined with others (a concat) before it is quantised, `linear:bf16` one of a format that the device has no
+    the one that stands there for the unit, else the model's own. Language models are made for it with weights in the
+    `stored` format, unless another is asked for. A network whose weights are asked for in a format that is `whole` has
+    its activations in it too: the engine quantises all of a network or nothing. `unpack` is how many rows of products
+    reading the weights of a dense layer takes as long as, beyond what the priors of its class have in them. `logits`
+    are needed of a prompt's last token only; a runtime that reads it in chunks may compute them once a `prompt`, or
+    after each `chunk`. A `prompt` is read `whole`, or with its `last` token `apart`: in a step as of decoding, after
+    all others. A model that was compiled for one length `reads` so many tokens in a step, and fewer are padded to it.
+    `merged` are groups of projections, by their last names, that it stores as one matrix; `dynamic` are the kinds of op
+    that it quantises activations for while it runs, where weights are stored for that: others compute in floats. A
+    convolution in groups is none of them unless `convolution:grouped` is. `gathered` is how many rows of products
+    gathering the inputs of such a convolution takes as long as; it is done for one group after the other, and each is a
+    kernel of its own. `grouped` is that of convolutions in groups alone, by a kernel for all of them that is slow.
+    `unquantised` are patterns of the names of ops whose weights keep the model's own format. `reference` is how many
+    times longer than in f32 an op takes that is left to plain loops: `convolution:joined` is one of bytes whose result
+    is joined with others (a concat) before it is quantised, `linear:bf16` one of a format that the device has no
     instructions for, `convolution:i8/i8` one whose weights and activations are computed in another, `elementwise:i8`
     one of bytes without weights. `winograd` is how many times fewer products a 3 × 3 convolution may need by Winograd's
     method. `vectors` is for how many bits of a CPU's registers its kernels are built: where the peak needs wider ones,
@@ -143,6 +144,7 @@ class RuntimeEffects:
     widened: Mapping[str, str] = field(default_factory=dict)
     emulated: Mapping[str, str] = field(default_factory=dict)
     held: Mapping[str, str] = field(default_factory=dict)
+    stored: str | None = None
     whole: frozenset[str] = frozenset()
     unpack: Sourced | None = None
     merged: tuple[tuple[str, ...], ...] = ()
@@ -323,9 +325,9 @@ class EngineDescriptor:
     only for a file that it opens. `usual_on` are the devices whose owners run it, by what a model makes (`tokens` or
     `arrays`), or of one that hears `speech`: there it comes first. `only_on` are those that it runs on at all; none
     stands for every device. Devices are patterns of a unit with a vendor or a name: `npu:Rockchip`,
-    `gpu:nvidia-jetson-*`. `calibrated` says, by unit,
-    what it is calibrated with: probe networks as `files`, the same as PyTorch `modules`, `decoders`, or single
-    `kernels` of PyTorch. Its calibrations are of a format of the activations; where `by_weights` is given they are of a
+    `gpu:nvidia-jetson-*`. It `lacks` models of some architectures. `calibrated` says, by unit, what
+    it is calibrated with: probe networks as `files`, the same as PyTorch `modules`, `decoders`, or single `kernels` of
+    PyTorch. Its calibrations are of a format of the activations; where `by_weights` is given they are of a
     format of the weights, and those are the formats it computes in. One that goes `beyond_peaks` computes in fewer bits
     or with fewer products than a format says unless told otherwise: its calibrations measure the peaks that it reaches.
     `compiled_by` names the runtime that compiles what this one launches op by op. `serving` has the rules of an engine
@@ -344,6 +346,7 @@ class EngineDescriptor:
     usual_on: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     only_on: tuple[str, ...] = ()
     takes: Takes = "all"
+    lacks: tuple[str, ...] = ()
     small: SmallFormats = field(default_factory=SmallFormats)
     calibrated: Mapping[str, Probing] = field(default_factory=dict)
     calibrated_in: str | None = None  # the format that is calibrated where none is asked for

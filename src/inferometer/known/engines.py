@@ -56,19 +56,19 @@ if TYPE_CHECKING:
 _GROUP = "inferometer.runtimes"
 _LAST = 1000  # behind every engine that has a rank
 _HEADS = re.compile(r"^\[engines\.\"?([^\]\".]+)\"?\]\n(.*?)(?=^\[|\Z)", re.MULTILINE | re.DOTALL)
-_RANKING = re.compile(r"^(?:opens|rank|first_for|usual_on) *=.*$", re.MULTILINE)
+_RANKING = re.compile(r"^(?:opens|rank|first_for|usual_on|lacks) *=.*$", re.MULTILINE)
 _MADE = ("tokens", "arrays", "speech")
 _BIG = frozenset({"server", "workstation", "desktop"})  # kinds of machine whose GPU has CUDA graphs, if not Apple's
 _EFFECTS = (
     "title", "execution", "fusion", "fused", "unfused", "attention", "cache", "cache_moves", "repeat_moves", "passes",
-    "arithmetic", "instead", "expanded", "widened", "emulated", "held", "whole", "unpack", "merged", "dynamic",
-    "gathered", "grouped", "unquantised", "logits", "prompt", "reads", "reference", "winograd", "vectors",
+    "arithmetic", "instead", "expanded", "widened", "emulated", "held", "stored", "whole", "unpack", "merged",
+    "dynamic", "gathered", "grouped", "unquantised", "logits", "prompt", "reads", "reference", "winograd", "vectors",
     "first_run", "notes",
     *UNITS, *ENGINE_SETS,
 )  # fmt: skip
 _KEYS = (
     "opens", "packages", "module", "extra", "rank", "first_for", "small", "calibrated", "compiled_by", "serving",
-    "job_options", "tuned", "usual_on", "only_on", "takes", *_EFFECTS,
+    "job_options", "tuned", "usual_on", "only_on", "takes", "lacks", *_EFFECTS,
 )  # fmt: skip
 
 
@@ -201,6 +201,7 @@ class EngineRank:
     rank: int | None = None
     first_for: frozenset[str] = frozenset()
     usual_on: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    lacks: tuple[str, ...] = ()
 
 
 def engine_ranks() -> tuple[EngineRank, ...]:
@@ -214,7 +215,8 @@ def _ranks(folders: tuple[Path, ...]) -> tuple[EngineRank, ...]:  # noqa: ARG001
     own = [
         EngineRank(name=name, opens=tuple(stated.get("opens", ())), rank=stated.get("rank"),
                    first_for=frozenset(stated.get("first_for", ())),
-                   usual_on={made: tuple(patterns) for made, patterns in stated.get("usual_on", {}).items()})
+                   usual_on={made: tuple(patterns) for made, patterns in stated.get("usual_on", {}).items()},
+                   lacks=tuple(stated.get("lacks", ())))
         for text in own_texts("engines")
         for name, lines in _HEADS.findall(text)
         for stated in [tomllib.loads("\n".join(_RANKING.findall(lines)))]
@@ -226,6 +228,7 @@ def _ranks(folders: tuple[Path, ...]) -> tuple[EngineRank, ...]:  # noqa: ARG001
             rank=each.rank,
             first_for=frozenset(each.first_for),
             usual_on=each.usual_on,
+            lacks=each.lacks,
         )
         for each in (engine(row.name) for row in rows_of_users("engines"))
     ]
@@ -255,7 +258,9 @@ def default_runtime(device: Device, graph: Graph | None = None, *, format: str |
         of_speech = (name for name, on in _usual("speech", settings.catalog_folders()) if is_one_of(device, on))
         if (usual := next(of_speech, None)) is not None:
             return usual
-    return ranked_engines(device, makes_tokens=is_generative(graph), format=stored)[0]
+    ranked = ranked_engines(device, makes_tokens=is_generative(graph), format=stored)
+    lacking = {each.name for each in engine_ranks() if graph.architecture in each.lacks}
+    return next((name for name in ranked if name not in lacking), ranked[0])
 
 
 # what a runtime does to a graph
@@ -296,6 +301,7 @@ def _descriptor(row: CatalogRow) -> EngineDescriptor:
         usual_on={made: usual.names(made) for made in _MADE if made in usual.fields},
         only_on=row.names("only_on"),
         takes=_one_of(row, "takes", Takes),
+        lacks=row.names("lacks"),
         small=SmallFormats(**stated),
         calibrated={unit: _one_of(probing, unit, Probing) for unit in UNITS if unit in probing.fields},
         calibrated_in=probing.text("format"),
@@ -442,6 +448,7 @@ def _alike(row: CatalogRow) -> RuntimeEffects:
         widened=_wider(row, "widened"),
         emulated=_wider(row, "emulated"),
         held={unit: dtype(row.inner("held").required_text(unit)).name for unit in _keys(row, "held")},
+        stored=dtype(row.required_text("stored")).name if "stored" in row.fields else None,
         whole=frozenset(dtype(name).name for name in row.names("whole")),
         unpack=row.number("unpack", "1"),
         merged=tuple(tuple(group.split("+")) for group in row.names("merged")),

@@ -7,7 +7,19 @@ from typing import TYPE_CHECKING, Unpack
 import click
 
 from inferometer.cli.measuring import trust_option
-from inferometer.cli.options import format_option, print_document, print_table, say
+from inferometer.cli.options import (
+    BATCH,
+    IMAGE,
+    RUNS,
+    SEED,
+    THREADS,
+    TIME,
+    TOKENS,
+    format_option,
+    print_document,
+    print_table,
+    say,
+)
 from inferometer.cli.outputs import OutputFile
 from inferometer.cli.progress import progress_line
 from inferometer.cli.storing import StoringOptions, print_run_link, recording_from, storing_options
@@ -53,18 +65,18 @@ if TYPE_CHECKING:
     "--tune", "tuning", is_flag=True,
     help="Then try the engine's settings in turns: threads, providers, its own options. Without -o, of MODEL as it is.",
 )  # fmt: skip
-@click.option("--budget", default="10 min", metavar="TIME", help="Begin no further format or setting after this time.")
+@click.option("--budget", type=TIME, default="10 min", help="Begin no further format or setting after this time.")
 @click.option("--no-measure", is_flag=True, help="Verify and predict, but measure no times.")
 @click.option("--force", is_flag=True, help="Write the file although its outputs are wrong.")
 @click.option("--overwrite", is_flag=True, help="Overwrite an existing file.")
-@click.option("--batch", default=1, metavar="N", help="Inputs or sequences at once.")
-@click.option("--prompt", type=int, metavar="N", help="Prompt length in tokens.")
-@click.option("--generate", type=int, metavar="N", help="Tokens to generate.")
-@click.option("--image", type=int, metavar="N", help="Side of the input image, in pixels.")
+@click.option("--batch", type=BATCH, default=1, help="Inputs or sequences at once.")
+@click.option("--prompt", type=TOKENS, help="Prompt length in tokens.")
+@click.option("--generate", type=TOKENS, help="Tokens to generate.")
+@click.option("--image", type=IMAGE, help="Side of the input image, in pixels.")
 @click.option("--size", "sizes", multiple=True, metavar="NAME=N", help="Any other size the model leaves open.")
-@click.option("--threads", type=int, metavar="N", help="Engine threads.  [default: one per physical core]")
-@click.option("--runs", type=int, metavar="N", help="Runs of each side of a measurement.  [default: 15]")
-@click.option("--seed", default=0, metavar="N", help="Seed of random inputs and weights.")
+@click.option("--threads", type=THREADS, help="Engine threads.  [default: one per physical core]")
+@click.option("--runs", type=RUNS, help="Runs of each side of a measurement.  [default: 15]")
+@click.option("--seed", type=SEED, default=0, help="Seed of random inputs and weights.")
 @trust_option
 @storing_options
 @format_option
