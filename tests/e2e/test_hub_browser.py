@@ -581,6 +581,8 @@ def test_markup_in_a_model_stays_text(page, here):
     page.locator("#tip strong", has_text="onerror").wait_for()
     assert page.evaluate("window.hacked") is None
     assert page.locator("img[src='x']").count() == 0
+    page.set_viewport_size({"width": 390, "height": 800})
+    assert page.evaluate("document.documentElement.scrollWidth") <= 390  # nor does a long name of a unit widen it
 
 
 @pytest.mark.parametrize("profile", [network(40), hostile()], ids=["network", "hostile"])
@@ -612,7 +614,8 @@ UNFOLDED = "document.querySelectorAll('main details:not(.menu)').forEach((box) =
 LISTS = {"/", "/runs", "/projects/wide", "/compare", "/devices"}
 PAGES = (
     *LISTS, "/new", "/fleet", "/fleet/queue", "/fleet/jobs/{job}", "/fleet/devices/{device}", "/settings",
-    "/compare?run={run}&run={first}", "/projects/wide/settings", "/runs/{run}", "/predict", "/formulas", "/sweep",
+    "/compare?run={run}&run={first}", "/projects/wide/settings", "/runs/{run}", "/predict", "/sweep",
+    "/formulas", "/can-i-run?model=llama-3.1-8b&on=nvidia-rtx-4090", "/fit?model=llama-3.1-8b&on=nvidia-l4",
     "/live", "/atlas?model=resnet101", "/devices/nvidia-h200",
     *(f"/catalog/{name}" for name in TABLES), "/catalog/instances/azure-nc-a100-v4",
 )  # fmt: skip

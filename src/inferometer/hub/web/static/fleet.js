@@ -34,7 +34,7 @@ function show(event, log) {
   log.append(line(event));
   if (below) log.scrollTop = log.scrollHeight;
   if (event.state === "queued") byId("progress").value = 0; // for the first time, or once more
-  else if (event.state) byId("stage").textContent = event.text || event.state;
+  else if (event.state) byId("stage").textContent = (!FINAL.includes(event.state) && event.text) || event.state; // why it ended stands above
 }
 
 // A job until it ends. Its log comes event by event; its state, its place in the queue and what becomes of those beside
