@@ -256,7 +256,9 @@ def test_every_chart_is_there_to_be_printed_and_can_be_read(browser, here, width
     run = here[0].add(network(40))
     context = browser.new_context(viewport={"width": width, "height": 800}, base_url=here[1], color_scheme="dark")
     page = context.new_page()
-    page.goto(f"/runs/{run}")
+    page.goto(f"/runs/{run}", wait_until="networkidle")
+    assert page.evaluate("window.vegaEmbed === undefined")  # no chart is in sight yet
+    page.keyboard.press("Control")  # the first key of those that print
     page.wait_for_function("() => document.querySelectorAll('[data-chart]').length === "
                            "document.querySelectorAll('[data-chart][data-drawn]').length")  # fmt: skip
     sizes = page.evaluate("""() => [...document.querySelectorAll('[data-chart^=roofline] svg text')].map((text) =>
@@ -277,8 +279,12 @@ def test_charts_are_drawn_without_eval_and_in_the_dark(page, here):
         chart = page.locator(f'[data-chart="{name}"]')
         chart.scroll_into_view_if_needed()
         page.locator(f'[data-chart="{name}"][data-drawn] svg').wait_for()
+    text = page.locator('[data-chart="histogram"] .role-axis-label text').first.element_handle()
+    ink = "(text) => text.isConnected && getComputedStyle(text).fill"
+    light = text.evaluate(ink)
     page.locator("#theme").click()
     assert page.evaluate("document.documentElement.dataset.theme") == "dark"
+    assert text.evaluate(ink) not in {light, False}  # the drawing that was there, in other inks
 
 
 def test_findings_arrive(page, here):
@@ -356,6 +362,7 @@ def test_filters_add_up_and_columns_are_chosen_in_the_address(page, here):
 def test_a_long_list_comes_as_one_scrolls_and_what_is_far_away_is_only_its_height(page, here):
     for number in range(270):
         here[0].add(network(2), "long", name=f"run {number}")
+    page.mouse.move(600, 600)  # over the rows, as whoever reads them
     page.goto("/projects/long")
     names = page.locator("#runs tbody tr[data-run] a[href^='/runs/']")
     assert names.first.inner_text() == "run 269"
@@ -574,6 +581,8 @@ def test_markup_in_a_model_stays_text(page, here):
     page.locator("#tip strong", has_text="onerror").wait_for()
     assert page.evaluate("window.hacked") is None
     assert page.locator("img[src='x']").count() == 0
+    page.set_viewport_size({"width": 390, "height": 800})
+    assert page.evaluate("document.documentElement.scrollWidth") <= 390  # nor does a long name of a unit widen it
 
 
 @pytest.mark.parametrize("profile", [network(40), hostile()], ids=["network", "hostile"])
@@ -605,7 +614,8 @@ UNFOLDED = "document.querySelectorAll('main details:not(.menu)').forEach((box) =
 LISTS = {"/", "/runs", "/projects/wide", "/compare", "/devices"}
 PAGES = (
     *LISTS, "/new", "/fleet", "/fleet/queue", "/fleet/jobs/{job}", "/fleet/devices/{device}", "/settings",
-    "/compare?run={run}&run={first}", "/projects/wide/settings", "/runs/{run}", "/predict", "/formulas", "/sweep",
+    "/compare?run={run}&run={first}", "/projects/wide/settings", "/runs/{run}", "/predict", "/sweep",
+    "/formulas", "/can-i-run?model=llama-3.1-8b&on=nvidia-rtx-4090", "/fit?model=llama-3.1-8b&on=nvidia-l4",
     "/live", "/atlas?model=resnet101", "/devices/nvidia-h200",
     *(f"/catalog/{name}" for name in TABLES), "/catalog/instances/azure-nc-a100-v4",
 )  # fmt: skip

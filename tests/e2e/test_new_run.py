@@ -2,6 +2,7 @@
 
 import hashlib
 import re
+import time
 import zipfile
 from contextlib import contextmanager
 from functools import partial
@@ -9,16 +10,17 @@ from functools import partial
 import onnx
 import pytest
 
-from fakes.fleet import a_result
+from fakes.fleet import a_result, submitted
 from fakes.fleet_processes import Process, agent_process, hub_here, hub_process
 from fakes.places import QUICK, dense_layers, one_layer
 from inferometer.core.codec import document
+from inferometer.core.job import JobEvent
 from inferometer.hub.web.api import new_runs
 from inferometer.known import device as device_named
 from inferometer.measure.run.model import MeasureRequest
 from inferometer.store import open_store
 from inferometer.store.queue.fleet import Fleet
-from inferometer.store.queue.values import NewDevice
+from inferometer.store.queue.values import LeaseTiming, NewDevice, Wanted
 from unit.hub.web.samples import hub
 
 pytestmark = pytest.mark.slow
@@ -323,6 +325,76 @@ def test_a_device_that_goes_away_costs_nothing(page, net, lab):
     page.get_by_label("pi", exact=True).check()
     page.get_by_label("gone", exact=True).uncheck()
     assert measured(page)
+
+
+class Watched:
+    """A job that a device has for which no agent speaks, and its page; `ends` is what the device brings."""
+
+    def __init__(self, page, store, device):
+        registered(store, device)
+        self.page, self.device, self.store, self.fleet = page, device, store, Fleet.of(store)
+        self.job = submitted(self.fleet, seed=device, wanted=Wanted(device=device))
+        page.goto(f"/fleet/jobs/{self.job}")
+        self.lease = self.fleet.lease(device).id
+        running = JobEvent(job=self.job, number=1, at=time.time(), kind="state", state="running")
+        self.fleet.tell(self.job, self.lease, [(1, running)])
+        self.shows("running")
+
+    def shows(self, word):
+        self.page.locator("#state .badge", has_text=re.compile(f"^{word}$")).first.wait_for()
+
+    def ends(self, ended, **timing):
+        result = a_result(self.fleet.document(self.job), ended=ended)
+        Fleet.of(self.store, LeaseTiming(**timing)).finish(self.job, self.lease, result)
+
+    def ended(self, word):
+        """Also after the log was read once more from its beginning, and when it is loaded anew."""
+        self.page.locator("#log", has_text=word).wait_for()
+        self.page.locator("#again").wait_for()
+        for _ in range(2):
+            self.shows(word)
+            assert self.page.locator("#state").inner_text().strip() == word
+            self.page.reload(wait_until="networkidle")
+
+
+def test_the_page_of_a_job_that_fails_says_so_by_itself(page, lab):
+    job = Watched(page, lab[0], "breaks")
+    job.ends("crashed")
+    job.ended("failed")
+    assert page.locator("#reason").inner_text() == "It was crashed."
+
+
+def test_the_page_of_a_job_that_is_cancelled_says_so_by_itself(page, lab):
+    job = Watched(page, lab[0], "stops")
+    page.locator("#cancel").click()
+    job.shows("stopping")
+    job.ends("stopped")
+    job.ended("cancelled")
+
+
+def test_the_page_of_a_job_that_is_lost_says_so_by_itself(page, lab):
+    job = Watched(page, lab[0], "loses")
+    job.ends("lost", attempts=1)
+    job.ended("inconclusive")
+
+
+def test_the_page_of_a_job_says_that_its_device_has_gone_away(page, lab):
+    job = Watched(page, lab[0], "leaves")
+    Fleet(lab[0].database, clock=lambda: time.time() - 100).beat("leaves")
+    job.shows("device is silent")
+    Fleet(lab[0].database, clock=lambda: time.time() + 1000).look_after()
+    job.shows("queued")
+    page.locator("#reason", has_text="leaves gave no sign of life any more.").wait_for()
+    assert page.locator("#progress").evaluate("(bar) => bar.value") == 0
+
+
+def test_a_page_that_waits_says_that_the_hub_is_away_and_goes_on_when_it_is_back(page, lab):
+    job = Watched(page, lab[0], "waits")
+    page.context.set_offline(True)
+    page.locator("#problem", has_text="The hub does not answer").wait_for()
+    job.ends("crashed")
+    page.context.set_offline(False)
+    job.ended("failed")
 
 
 def test_a_hub_without_room_says_so(browser, net, tmp_path):

@@ -9,7 +9,10 @@ import pytest
 from e2e.test_load_command import quick
 from e2e.test_new_run import visiting
 from fakes.scripted_server import ScriptedServer
+from inferometer import can_i_run
+from inferometer.api import ask
 from inferometer.api.services import plan
+from inferometer.predict.fitting import memory_fit
 from unit.hub.web.samples import HOSTILE, hub
 
 pytestmark = pytest.mark.slow
@@ -42,6 +45,19 @@ def test_a_plan_is_asked_for_shared_by_its_address_and_the_same_as_the_verbs(pag
     page.locator("#answer").wait_for()
 
 
+def test_what_fits_is_answered_as_the_commands_answer_it(page):
+    page.goto("/can-i-run")
+    page.get_by_role("button", name="Answer").click()
+    forms = page.locator("#answer tbody").last.locator("tr")
+    forms.first.wait_for()
+    answer = can_i_run("llama-3.1-8b", on="nvidia-rtx-4090", context=4096)
+    assert [row.split()[0] for row in forms.all_inner_texts()] == [form.weights for form in answer.forms]
+    page.goto("/fit")
+    page.get_by_role("button", name="Answer").click()
+    longest = memory_fit(ask("llama-3.1-8b", on="nvidia-l4")).document()["max_context"]
+    page.locator("#answer", has_text=f"{longest:,}").wait_for()
+
+
 def test_a_service_is_simulated_with_its_percentiles_and_charts(page):
     page.goto("/simulate?" + urlencode({"model": "llama-3.1-8b", "on": "nvidia-h100-sxm", "rate": 5, "requests": 60}))
     page.locator("#latencies-panel").wait_for()
@@ -49,7 +65,7 @@ def test_a_service_is_simulated_with_its_percentiles_and_charts(page):
     page.locator("figure[data-drawn]").first.wait_for()
 
 
-@pytest.mark.parametrize("verb", ["plan", "simulate", "load", "calibrate", "sweep"])
+@pytest.mark.parametrize("verb", ["plan", "simulate", "can-i-run", "fit", "load", "calibrate", "sweep"])
 def test_the_command_beside_it_is_one_that_the_command_line_takes(page, verb, answered):
     page.goto(f"/{verb}")
     words = shlex.split(page.locator("#command").inner_text())
@@ -86,6 +102,10 @@ def test_what_cannot_begin_says_why_where_it_was_asked(page):
         ("/simulate?model=llama-3.1-8b&on=nvidia-h100-sxm&rate=1&prompt=file:/etc/passwd", "read on your own machine"),
         ("/simulate?model=/etc/passwd&on=nvidia-h100-sxm&rate=1", "/etc/passwd"),
         ("/simulate?model=llama-3.1-8b&on=nvidia-h100-sxm&rate=1&concurrency=2", "one of the two"),
+        ("/can-i-run?model=llama-3.1-8b&on=nvidia-l4,/etc/passwd", "/etc/passwd"),
+        ("/can-i-run?model=llama-3.1-8b", "device"),
+        ("/can-i-run?model=resnet50&on=nvidia-l4", "makes no tokens"),
+        ("/fit?model=llama-3.1-8b&on=nvidia-l4&weights=q99", "q99"),
         ("/plan?model=llama-3.1-8b&rate=5", "what comes and what is in time"),
         ("/plan?model=llama-3.1-8b&rate=5&slo=ttft_p95<=1s&goal=fastest", "Goal is one of"),
     ],

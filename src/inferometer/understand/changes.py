@@ -270,4 +270,5 @@ def _located(pieces: Sequence[Piece], whole: float) -> str:
         place = piece.name if piece.name == BETWEEN else f"in {piece.name}"
         amount = format_quantity(abs(piece.change_s), "s", digits=3)
         parts.append(f"{amount} {'more' if whole > 0 else 'less'} {place}" + (f" ({told})" if told else ""))
-    return "Mostly " + "; and ".join(parts)
+    most = 2 * sum(abs(piece.change_s) for piece in pieces) >= abs(whole)
+    return ("Mostly " if most else "It is spread over many layers, with ") + "; and ".join(parts)

@@ -254,7 +254,10 @@ def test_comparing_gives_a_verdict_with_its_reason(here):
     assert "slower" in page
     assert "faster" in page
     charts = data(page, "charts")
-    assert {"samples", "layers-0", "layers-1"} == set(charts)
+    assert {"layers-0", "layers-1"} == set(charts)
+    paths = re.findall(r'<path d="M0 100(.+?)H100"', page)
+    assert [path.count("V") for path in paths] == [40, 40, 40]
+    assert all(path.endswith("V0.00") for path in paths)  # all the readings, in the end
     assert client.get(f"/compare?run={','.join(quiet)}").status_code == 200
     assert client.get("/compare", params={"run": ["nope", "neither"]}).status_code == 404
     assert client.get("/compare", params={"run": [f"x{n}" for n in range(41)]}).status_code == 400
@@ -620,8 +623,9 @@ def test_a_run_says_how_it_changed_since_the_last_one_of_the_same(tmp_path):
     [
         ("/runs", "Runs", ["All runs", "Compare", "Timeline", "Live"]),
         ("/compare", "Runs", ["All runs", "Compare", "Timeline", "Live"]),
-        ("/load", "New run", ["Measure a model", "Load a server", "Calibrate a device"]), ("/fleet", "Fleet", []),
-        ("/sweep", "Explore", ["Predict", "Sweep", "Simulate", "Plan", "Atlas"]),
+        ("/load", "New run", ["Measure or prepare a model", "Load a server", "Calibrate a device"]),
+        ("/fleet", "Fleet", []),
+        ("/sweep", "Explore", ["Predict", "Can I run it?", "Fit", "Sweep", "Simulate", "Plan", "Atlas"]),
         ("/formulas", "Reference", ["Devices", "Catalog", "Formulas"]),
     ],
 )  # fmt: skip

@@ -217,6 +217,14 @@ def test_columns_are_shown_where_they_say_something_and_there_is_room():
     assert not {"tpot", "threads", "author"} & {column.key for column in kept}  # only where they are asked for
 
 
+def test_whoever_tags_runs_sees_the_tags_and_still_the_layers():
+    measured = {"model": "m", "device": "d", "latency_s": 1.0, "peak_memory_bytes": 1, "profile_kind": "measured"}
+    found = listing("").shown([row(**measured, tags=("nightly",)), row(**measured, runtime="r")])
+    assert found["tags"]
+    assert found["layers"]
+    assert not listing("").shown([row(**measured)])["tags"]
+
+
 # Comparisons
 
 

@@ -17,7 +17,7 @@ from inferometer.understand.view.charts.layers import kind_chart, layer_chart, u
 from inferometer.understand.view.charts.memory import memory_chart, memory_parts
 from inferometer.understand.view.charts.roofline import roofline
 from inferometer.understand.view.charts.runs import difference_chart, run_trend
-from inferometer.understand.view.charts.samples import histogram, overlaid, percentiles, token_trend
+from inferometer.understand.view.charts.samples import histogram, percentiles, token_trend
 from unit.hub.web.samples import decoder, network
 
 
@@ -89,13 +89,6 @@ def test_memory_parts_sum_to_the_peak_and_never_go_below_nothing():
     assert sum(row["bytes"] for row in values(memory_chart(decoder()))) == 2_000_000
     with pytest.raises(DomainError):
         memory_chart(replace(network(), summary=replace(network().summary, peak_memory_bytes=None)))
-
-
-def test_readings_laid_over_each_other_end_at_all_of_them():
-    rows = values(overlaid({"a": (3.0, 1.0, 2.0), "b": (5.0,)}))
-    assert [(row["s"], row["share"]) for row in rows if row["run"] == "a"] == [(1.0, 1 / 3), (2.0, 2 / 3), (3.0, 1.0)]
-    with pytest.raises(DomainError):
-        overlaid({})
 
 
 def test_no_line_of_a_trend_joins_two_machines():

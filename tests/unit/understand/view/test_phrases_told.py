@@ -301,11 +301,6 @@ def test_a_trend_is_the_median_of_each_place_and_a_share_the_part_up_to_it():
     for phases in ((), (Phase(name="decode", time_s=1.0, samples_s=(1.0,)),)):
         with pytest.raises(DomainError, match="token by token"):
             samples.token_trend(profile(phases=phases))
-    shares = samples.overlaid({"a": [3.0, 1.0], "b": [2.0]})["data"]["values"]
-    assert shares == [{"run": "a", "s": 1.0, "share": 0.5}, {"run": "a", "s": 3.0, "share": 1.0},
-                      {"run": "b", "s": 2.0, "share": 1.0}]  # fmt: skip
-    with pytest.raises(DomainError, match="kept its readings"):
-        samples.overlaid({"a": []})
 
 
 def test_the_phase_that_is_drawn_is_the_one_named_or_the_first_with_readings():

@@ -62,7 +62,7 @@ from inferometer.understand.view.charts.load_tests import chart_names, load_char
 from inferometer.understand.view.charts.memory import memory_chart
 from inferometer.understand.view.charts.roofline import roofline
 from inferometer.understand.view.charts.runs import difference_chart, run_trend
-from inferometer.understand.view.charts.samples import histogram, overlaid, token_trend
+from inferometer.understand.view.charts.samples import histogram, token_trend
 from inferometer.understand.view.dataflow import dataflow
 from inferometer.understand.view.explanations import explanation_page, findings_table, page_text, trial_table
 from inferometer.understand.view.fleet import each_table
@@ -221,8 +221,7 @@ def of_profiles():
     made |= {f"check {name}": card(profiles.verification_card("m", check)) for name, check in checks.items()}
     longer = replace(llm, workload=replace(llm.workload, prompt=64, context=8))
     made["lengths"] = text(profiles.length_table((llm, longer)))
-    made |= {"histogram": histogram(cnn), "tokens": token_trend(llm),
-             "overlaid": overlaid({"a": (1e-3, 2e-3, 2.5e-3), "b": (3e-3, 1e-3)})}  # fmt: skip
+    made |= {"histogram": histogram(cnn), "tokens": token_trend(llm)}
     return made
 
 

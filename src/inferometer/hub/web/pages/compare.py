@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 from dataclasses import asdict
+from itertools import cycle
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlencode
 
 from inferometer.core.errors import DomainError, InferometerError
+from inferometer.core.steps import kept_steps
 from inferometer.core.units import format_quantity
 from inferometer.hub.web.pages.run import environment_text
 from inferometer.measure.bench.compare import compare
 from inferometer.understand.changes import changes_between, sentence_of
 from inferometer.understand.view.charts.runs import difference_chart
-from inferometer.understand.view.charts.samples import overlaid
+from inferometer.understand.view.charts.theme import COLOURS
 from inferometer.understand.view.measured import verdict_text
 from inferometer.understand.view.phrases import formats_of
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from inferometer.core.profile import Phase, Profile
     from inferometer.core.run import Run
@@ -25,6 +27,7 @@ if TYPE_CHECKING:
 
 _MOST_LAYERS = 500
 _DETAILED = 7  # comparisons that are shown layer by layer
+_MOST_STEPS = 300  # of a line of readings: more are closer than pixels
 _MOST_FACTS = 4  # that a sentence names; the table below has all of them
 # Facts that may be why one is faster than the other; the rest are names and addresses.
 _TELLING = {
@@ -68,8 +71,6 @@ def compare_values(runs: Sequence[Run]) -> dict[str, Any]:
         if (phase := _phase_of(profile, comparisons[0].metric)) is not None and phase.samples_s
     }
     charts: dict[str, Any] = {}
-    if len(samples) > 1:
-        charts["samples"] = overlaid(samples)
     detailed = comparisons[:_DETAILED]
     stories = [
         _story(runs[0], run, baseline, profile, comparison)
@@ -90,7 +91,24 @@ def compare_values(runs: Sequence[Run]) -> dict[str, Any]:
             for index, (comparison, story) in enumerate(zip(detailed, stories, strict=True))
         ],
         "charts": charts,
+        "readings": _readings(samples) if len(samples) > 1 else None,
     }
+
+
+def _readings(samples: Mapping[str, Sequence[float]]) -> dict[str, Any]:
+    """The share of readings up to each time, a line of steps a run, in a box of 100 × 100; what lies left is faster."""
+    low, high = min(map(min, samples.values())), max(map(max, samples.values()))
+    wide = (high - low) or 1.0
+    lines = []
+    for (name, values), colour in zip(samples.items(), cycle(COLOURS), strict=False):
+        placed = sorted(values)
+        steps = (
+            f"H{100 * (placed[number] - low) / wide:.2f}V{100 - 100 * (number + 1) / len(placed):.2f}"
+            for number in kept_steps(len(placed), _MOST_STEPS)
+        )
+        lines.append({"name": name, "colour": colour, "path": f"M0 100{''.join(steps)}H100"})
+    times = [format_quantity(low + wide * part / 4, "s", digits=3) for part in range(5)]
+    return {"lines": lines, "times": times}
 
 
 def _story(before: Run, after: Run, a: Profile, b: Profile, comparison: Comparison) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from inferometer.hub.fleet.starting import queue_place, starts_in
 from inferometer.hub.web.guard.people import may, may_cancel, may_control, seen, visitor_of
 from inferometer.hub.web.pages.routes import html_page, with_error_page
 from inferometer.store.queue.trust import grade
-from inferometer.store.queue.values import fails_often
+from inferometer.store.queue.values import HELD, fails_often
 from inferometer.store.queue.wanted import fits
 
 if TYPE_CHECKING:
@@ -124,7 +124,7 @@ class FleetPages:
             tab="queue",
             project=project,
             counts=fleet.counts(),
-            running=fleet.jobs(states=("preparing", "running"), project=project),
+            running=fleet.jobs(states=HELD, project=project),
             now=fleet.now(),
             away={device.name for device in fleet.devices(facts=False) if device.away(fleet.now())},
             waiting=waiting,
@@ -137,6 +137,7 @@ class FleetPages:
         row = fleet.job(request.path_params["job"])
         document = fleet.document(row.id)
         others = [fleet.job(other) for other in request.query_params.getlist("with")[:_BESIDE]]
+        devices = fleet.devices(facts=False, project=row.project)
         return html_page(
             "fleet_job.html",
             "fleet",
@@ -145,12 +146,11 @@ class FleetPages:
             others=others,
             place=queue_place(self._desk.fleet, row) if row.state == "queued" else None,
             still_s=row.still_s(fleet.now()),
+            away=row.state in HELD and row.device in {device.name for device in devices if device.away(fleet.now())},
             asks=_asks(row),
             cancels=may_cancel(request, row),
             repeats=may(request, "writer", row.project),
-            devices=[
-                device.name for device in fleet.devices(facts=False, project=row.project) if device.state == "ready"
-            ],
+            devices=[device.name for device in devices if device.state == "ready"],
         )
 
 

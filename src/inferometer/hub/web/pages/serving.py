@@ -1,6 +1,7 @@
 """The pages of questions in a form: its address is the question, so that an answer can be shared.
 
-Plans and simulations are answered on the page; a load test and a calibration are started by it (`web/api/new_runs.py`).
+Plans, simulations and what fits are answered on the page; a load test and a calibration are started by it
+(`web/api/new_runs.py`).
 
 Catalog names only: a path, also as the file of a length, would let a visitor read this machine.
 """
@@ -107,6 +108,26 @@ SIMULATE_FIELDS = (
     ServingField(name="tp", label="Devices that share a layer", default="1", kind="whole"),
     ServingField(name="replicas", label="Replicas", default="1", kind="whole"),
 )
+RUN_FIELDS = (
+    _MODEL,
+    ServingField(
+        name="on", label="Device", default="nvidia-rtx-4090", hint="several with commas between share the layers",
+        listed="devices", many=True,
+    ),
+    ServingField(name="host", label="CPU beside a GPU", hint="for what does not fit", listed="devices"),
+    ServingField(name="context", label="Tokens to have room for", default="4096", kind="whole"),
+    ServingField(name="runtime", label="Engine", hint="empty: llama.cpp, where the device has it"),
+)  # fmt: skip
+FIT_FIELDS = (
+    _MODEL,
+    ServingField(name="on", label="Device", default="nvidia-l4", listed="devices"),
+    ServingField(name="batch", label="Requests at once", kind="whole"),
+    ServingField(name="context", label="Tokens of one of them", kind="whole", hint="empty: 512 and 128"),
+    ServingField(name="runtime", label="Engine", hint="empty: the device's usual one"),
+    ServingField(name="weights", label="Weights", hint="empty: the model's"),
+    ServingField(name="kv", label="Cache", hint="its number format"),
+    ServingField(name="tp", label="Devices that share a layer", default="1", kind="whole"),
+)
 LOAD_FIELDS = (
     ServingField(name="url", label="Server", default="http://localhost:8000", hint="one that speaks OpenAI's API"),
     ServingField(name="model", label="Model", hint="empty: the only one that it serves"),
@@ -136,7 +157,10 @@ def read_form(fields: tuple[ServingField, ...], texts: Mapping[str, str]) -> dic
 
 def serving_routes(desk: FleetDesk) -> list[Route]:
     pages = ServingPages(desk)
-    table = {"/plan": pages.plan, "/simulate": pages.simulate, "/load": pages.load, "/calibrate": pages.calibrate}
+    table = {
+        "/plan": pages.plan, "/simulate": pages.simulate, "/can-i-run": pages.can_i_run, "/fit": pages.fit,
+        "/load": pages.load, "/calibrate": pages.calibrate,
+    }  # fmt: skip
     return [Route(path, with_error_page(page), methods=["GET"]) for path, page in table.items()]
 
 
@@ -153,6 +177,12 @@ class ServingPages:
 
     def simulate(self, request: Request) -> Response:
         return self._page(request, "simulate", SIMULATE_FIELDS, simulated)
+
+    def can_i_run(self, request: Request) -> Response:
+        return self._page(request, "can-i-run", RUN_FIELDS, runnable)
+
+    def fit(self, request: Request) -> Response:
+        return self._page(request, "fit", FIT_FIELDS, fitted)
 
     def load(self, request: Request) -> Response:
         texts = asked_texts(request.query_params, LOAD_FIELDS)
@@ -274,6 +304,29 @@ def simulated(given: dict[str, Any]) -> dict[str, Any]:
     return {**values, "specs": {chart.name: chart.spec() for chart in values["charts"]}}
 
 
+def runnable(given: dict[str, Any]) -> dict[str, Any]:
+    from inferometer.hub.web.pages.load_view import shown_table  # noqa: PLC0415 - as above
+    from inferometer.predict.placing import can_i_run  # noqa: PLC0415 - as above
+    from inferometer.understand.view.serving import runnable_card, runnable_table  # noqa: PLC0415 - as above
+
+    model, devices = catalog_model(given.pop("model")), [catalog_device(name) for name in given.pop("on", [""])]
+    host = catalog_device(given.pop("host")) if "host" in given else None
+    answer = can_i_run(model, on=devices, host=host, **given)
+    return {"card": runnable_card(answer), "table": shown_table(runnable_table(answer))}
+
+
+def fitted(given: dict[str, Any]) -> dict[str, Any]:
+    from inferometer.api import ask  # noqa: PLC0415 - as above
+    from inferometer.predict.fitting import memory_fit  # noqa: PLC0415 - as above
+    from inferometer.understand.view.serving import fit_card  # noqa: PLC0415 - as above
+
+    model, device = catalog_model(given.pop("model")), catalog_device(given.pop("on", ""))
+    question = ask(model, on=device, **given)
+    found, title = memory_fit(question), f"{model} on {device.title}"
+    card = fit_card(found.document(), title=title, subtitle=question.runtime_name, notes=found.notes)
+    return {"card": card, "table": None}
+
+
 _SUBJECTS = ("model", "url")  # what a command is about stands first, and has no option
 
 
@@ -297,4 +350,4 @@ def python_of(verb: str, texts: Mapping[str, str], fields: tuple[ServingField, .
         except DomainError:
             value = texts[field.name]
         arguments.append(f"{field.name}={value!r}")
-    return f"import inferometer\n\nanswer = inferometer.{verb}({', '.join(arguments)})"
+    return f"import inferometer\n\nanswer = inferometer.{verb.replace('-', '_')}({', '.join(arguments)})"

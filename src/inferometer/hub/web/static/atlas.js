@@ -1,4 +1,5 @@
 // The atlas: published times by device or model, or against what we predict; a click leads to the source.
+import { ask } from "./asking.js";
 import { byId, colour, dataOf, element, hideTip, showTip } from "./dom.js";
 import { count, logTicks, quantity } from "./format.js";
 
@@ -37,13 +38,12 @@ async function show(event) {
   history.replaceState(null, "", query.size ? `?${query}` : location.pathname);
   if (byId("predict").checked) query.set("predict", "true");
   byId("told").textContent = byId("predict").checked ? "Predicting …" : "Reading …";
-  const answer = await fetch(`/api/v1/atlas?${query}`);
-  const found = await answer.json();
-  if (!answer.ok) { rows = null; byId("told").textContent = [found.error, found.remedy].filter(Boolean).join(" "); draw(); list(); return; }
-  rows = found;
+  let problem = null;
+  rows = await ask("GET", `/atlas?${query}`).catch((error) => { problem = error.message; return null; });
   listed = LISTED;
   draw();
   list();
+  if (problem) byId("told").textContent = problem;
 }
 
 // The groups with the most rows get a band each, in the order of their median.

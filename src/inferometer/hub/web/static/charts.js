@@ -1,10 +1,12 @@
 // Charts drawn by Vega from specs: loaded when the first comes in sight, in the page's colours, without eval.
-import { byId, colour, dataOf, element } from "./dom.js";
+import { byId, dataOf, element } from "./dom.js";
 
+// Named and not looked up: a drawn chart follows the page from light to dark by itself.
 const INKS = { "#1f2933": "ink", "#7b8794": "soft", "#e4e7eb": "line", white: "raised", "#ffffff": "raised" };
 const NARROW = 560;
 const SUBTITLE_LETTER = 6.2; // pixels, of a subtitle
 const AXES = 70; // what axes take of a chart's width
+const SIGNS = ["scroll", "keydown", "mouseleave"]; // the last: to the browser's menu
 let loading = null;
 
 function vega() {
@@ -19,7 +21,7 @@ function vega() {
 }
 
 function inked(value) {
-  if (typeof value === "string") return value in INKS ? colour(INKS[value]) : value;
+  if (typeof value === "string") return value in INKS ? `var(--${INKS[value]})` : value;
   if (Array.isArray(value)) return value.map(inked);
   if (value && typeof value === "object") return Object.fromEntries(Object.entries(value).map(([name, each]) => [name, name === "values" ? each : inked(each)]));
   return value;
@@ -77,11 +79,11 @@ async function specOf(figure, specs) {
 
 export function drawCharts() {
   const specs = dataOf("charts");
-  const drawn = new Map();
+  const drawn = new Set();
   const draw = async (figure) => {
+    drawn.add(figure);
     try {
-      if (!drawn.has(figure)) drawn.set(figure, await specOf(figure, specs));
-      await embed(figure, drawn.get(figure));
+      await embed(figure, await specOf(figure, specs));
     } catch (error) {
       figure.classList.add("failed");
       figure.textContent = error.message;
@@ -92,9 +94,10 @@ export function drawCharts() {
   }, { rootMargin: "200px" });
   const figures = [...document.querySelectorAll("[data-chart]")];
   for (const figure of figures) watcher.observe(figure);
-  // The others when there is time: whoever prints the page wants them all.
-  window.addEventListener("load", () => setTimeout(async () => {
+  // The others before somebody comes to them, or prints: a page that is only opened need not load Vega.
+  const rest = async () => {
+    for (const sign of SIGNS) document.removeEventListener(sign, rest);
     for (const figure of figures) if (!drawn.has(figure) && figure.clientWidth) { watcher.unobserve(figure); await draw(figure); }
-  }, 1500));
-  document.addEventListener("themechange", () => { for (const [figure, spec] of drawn) embed(figure, spec); });
+  };
+  for (const sign of SIGNS) document.addEventListener(sign, rest, { passive: true });
 }

@@ -21,6 +21,15 @@ export function dataOf(id) {
   return found ? JSON.parse(found.textContent) : null;
 }
 
+// What this browser keeps for its reader; a private window, or a full one, keeps nothing, and that is no error.
+export function kept(name) {
+  try { return JSON.parse(localStorage.getItem(name)); } catch { return null; }
+}
+
+export function keep(name, value) {
+  try { if (value === null) localStorage.removeItem(name); else localStorage.setItem(name, JSON.stringify(value)); } catch { /* as said */ }
+}
+
 export function colour(name) {
   return getComputedStyle(document.documentElement).getPropertyValue(`--${name}`).trim();
 }

@@ -1,7 +1,7 @@
 // The pages of a device and of a job: what their buttons do, and what happens to a job as it happens.
 import { ask, attempt } from "./asking.js";
 import { byId, writeMoments } from "./dom.js";
-import { quantity } from "./format.js";
+import { follow, toSignIn } from "./follow.js";
 
 const FLEET = "/fleet";
 const AROUND_MS = 3000;
@@ -28,70 +28,63 @@ function show(event, log) {
   if (event.kind === "progress") {
     byId("progress").value = event.share ?? 0;
     byId("stage").textContent = event.stage;
-  } else {
-    const below = log.scrollTop + log.clientHeight >= log.scrollHeight - 8;
-    log.append(line(event));
-    if (below) log.scrollTop = log.scrollHeight;
+    return;
   }
-  // While it waits, its place in the queue stands there, which says more than the word.
-  if (event.state && (event.text || event.state !== "queued")) byId("stage").textContent = event.text || event.state;
-  if (event.state && !FINAL.includes(event.state)) {  // what has ended is loaded anew
-    const badge = document.querySelector("#state .badge");
-    badge.textContent = event.state;
-    badge.className = `badge ${event.state === "queued" ? "quiet" : "busy"}`;
-  }
+  const below = log.scrollTop + log.clientHeight >= log.scrollHeight - 8;
+  log.append(line(event));
+  if (below) log.scrollTop = log.scrollHeight;
+  if (event.state === "queued") byId("progress").value = 0; // for the first time, or once more
+  else if (event.state) byId("stage").textContent = (!FINAL.includes(event.state) && event.text) || event.state; // why it ended stands above
 }
 
-async function follow(job, begun) {
-  const log = byId("log");
+// A job until it ends. Its log comes event by event; its state, its place in the queue and what becomes of those beside
+// it are parts of its page as the hub makes it anew, so that nothing is said here that it would not say.
+function watch(box) {
+  const all = () => [box, ...document.querySelectorAll("#others [data-job]")];
+  const open = () => all().filter((one) => !FINAL.includes(one.dataset.state));
+  const problem = byId("problem");
   let after = 0;
-  while (true) {
-    let events = [];
-    try {
-      events = await ask("GET", `${FLEET}/jobs/${job}/events?after=${after}&wait_s=20&inconclusive=true`);
-    } catch {
-      await new Promise((resolve) => setTimeout(resolve, 2000));  // the hub is being restarted
-      continue;
-    }
-    for (const event of events) {
-      show(event, log);
-      after = event.number;
-      if (FINAL.includes(event.state)) {
-        if (!FINAL.includes(begun)) ended(job);
-        return;
-      }
-    }
+  let away = false;
+
+  async function look() {
+    if (document.hidden || !open().length) return;
+    const answer = await fetch(window.location.href, { cache: "no-cache" }).catch(() => null);
+    if (!answer?.ok) return; // the next look finds it, and those who ask for events say so
+    const page = new DOMParser().parseFromString(await answer.text(), "text/html");
+    const fresh = page.getElementById("job");
+    if (!fresh || !open().length) return;
+    if (fresh.dataset.state === "queued") byId("stage").textContent = page.getElementById("stage").textContent;
+    for (const part of ["state", "reason", "others"]) byId(part)?.replaceChildren(...page.getElementById(part).childNodes);
+    const ended = box.dataset.state !== fresh.dataset.state && FINAL.includes(fresh.dataset.state);
+    Object.assign(box.dataset, fresh.dataset);
+    if (!open().length) become();
+    else if (ended) window.location.reload(); // the others go on
   }
-}
 
-// A job that was watched until its end becomes its run; several become a comparison once the last of them has ended.
-async function ended(job) {
-  const others = [...document.querySelectorAll("#others [data-job]")].map((row) => row.dataset.job);
-  const rows = await Promise.all([job, ...others].map((each) => ask("GET", `${FLEET}/jobs/${each}`)));
-  const [mine] = rows;
-  const runs = rows.map((row) => row.run).filter(Boolean);
-  if (!others.length && mine.run) window.location.replace(mine.run_link);
-  else if (others.length && runs.length === rows.length) window.location.replace(`/compare?${runs.map((run) => `run=${run}`).join("&")}`);
-  else window.location.reload();
-}
+  // What was watched until its end becomes its run; several become a comparison. Where one left no run, the page says why.
+  function become() {
+    const runs = all().map((one) => one.dataset.run).filter(Boolean);
+    if (runs.length < all().length) window.location.reload();
+    else window.location.replace(runs.length > 1 ? `/compare?${runs.map((run) => `run=${run}`).join("&")}` : `/runs/${runs[0]}`);
+  }
 
-// While it waits, its place in the queue; while others run beside it, what becomes of them.
-async function lookAround(job) {
-  const others = [...document.querySelectorAll("#others [data-job]")];
-  try {
-    if (byId("job").dataset.state === "queued") {
-      const row = await ask("GET", `${FLEET}/jobs/${job}`);
-      if (row.state !== "queued") byId("job").dataset.state = row.state;
-      else if (row.begins_s > 0) byId("stage").textContent = `${row.ahead} before it; should begin in ${quantity(row.begins_s, "s", 2)}.`;
-    }
-    const rows = await Promise.all(others.map((line) => ask("GET", `${FLEET}/jobs/${line.dataset.job}`)));
-    if (rows.some((row, place) => row.state !== others[place].querySelector(".badge").textContent)) {
-      if (FINAL.includes(byId("job").dataset.state) && rows.every((row) => FINAL.includes(row.state))) await ended(job);
-      else window.location.reload();
-      return;
-    }
-  } catch { /* the hub is being restarted: the next look finds it */ }
-  setTimeout(() => lookAround(job), AROUND_MS);
+  const stop = follow(() => `/api/v1${FLEET}/jobs/${box.dataset.job}/events?after=${after}&inconclusive=true`, {
+    heard(events) {
+      if (away) problem.hidden = true; // and nothing else that is said there
+      away = false;
+      for (const event of events) { show(event, byId("log")); after = event.number; }
+      if (events.some((event) => event.kind !== "progress")) look();
+      if (!events.length && FINAL.includes(box.dataset.state)) stop();
+    },
+    lost(status) {
+      problem.textContent = status === 404 ? "This job is not here any more." : "The hub does not answer. It is asked again until it does; nothing is lost.";
+      problem.hidden = false;
+      away = true;
+    },
+    signedOut: toSignIn,
+  });
+  setInterval(look, AROUND_MS);
+  return look;
 }
 
 const deviceBox = byId("device");
@@ -99,15 +92,15 @@ if (deviceBox) device(deviceBox);
 const jobBox = byId("job");
 if (jobBox) {
   const job = jobBox.dataset.job;
+  const look = watch(jobBox);
   byId("cancel")?.addEventListener("click", () => attempt(async () => {
     byId("cancel").disabled = true;
     await ask("POST", `${FLEET}/jobs/${job}/cancel`);
+    await look();
   }));
   byId("run-again")?.addEventListener("click", () => attempt(async () => {
     const chosen = byId("where").value;
     const made = await ask("POST", `${FLEET}/jobs/${job}/again`, chosen ? { device: chosen } : {});
     window.location.assign(made.link);
   }));
-  follow(job, jobBox.dataset.state);
-  if (!FINAL.includes(jobBox.dataset.state) || byId("others")) setTimeout(() => lookAround(job), AROUND_MS);
 }

@@ -1,4 +1,5 @@
 // The calculator: every change is asked again.
+import { ask } from "./asking.js";
 import { byId, dataOf, debounced } from "./dom.js";
 
 const { name } = dataOf("data");
@@ -7,14 +8,11 @@ let turn = 0;
 async function calculate() {
   const mine = (turn += 1);
   const inputs = Object.fromEntries([...new FormData(byId("calculator"))].filter(([, value]) => value !== ""));
-  const answer = await fetch(`/api/v1/formulas/${encodeURIComponent(name)}/calculate`, { method: "POST", headers: { "content-type": "application/json" }, body: JSON.stringify({ inputs }) });
-  const found = await answer.json();
+  const [found, problem] = await ask("POST", `/formulas/${encodeURIComponent(name)}/calculate`, { inputs }).then((answer) => [answer, null], (error) => [null, error.message]);
   if (mine !== turn) return;
   const box = byId("answer");
-  box.classList.toggle("quiet", !answer.ok);
-  box.textContent = answer.ok ? found.text : `${found.error} ${found.remedy || ""}`;
-  box.style.whiteSpace = answer.ok ? "pre-line" : "normal";
-  box.style.fontSize = answer.ok ? "" : "1rem";
+  box.className = problem ? "value told" : "value";
+  box.textContent = problem ?? found.text;
 }
 
 byId("calculator").addEventListener("input", debounced(calculate, 120));

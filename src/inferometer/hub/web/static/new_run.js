@@ -1,6 +1,6 @@
 // The page of a new run: a model goes to the hub, is read there at once, and the job that was shown is submitted.
 import { ask, attempt, submitted } from "./asking.js";
-import { byId, dataOf, debounced, element } from "./dom.js";
+import { byId, dataOf, debounced, element, keep, kept } from "./dom.js";
 import { count, quantity } from "./format.js";
 import { ownMachine } from "./own_machine.js";
 import { hashed, send, sortedOut, unzipped } from "./sending.js";
@@ -67,12 +67,12 @@ async function sendAll({ name, files }, signal) {
   for (const file of listed) {
     const progress = (at) => {
       shown(before + at, "sent");
-      localStorage.setItem(REMEMBERED, JSON.stringify({ name, share: (before + at) / whole }));
+      keep(REMEMBERED, { name, share: (before + at) / whole });
     };
     await send(file, progress, (words) => { told.textContent = words; }, signal); // eslint-disable-line no-await-in-loop -- as said
     before += file.blob.size;
   }
-  localStorage.removeItem(REMEMBERED);
+  keep(REMEMBERED, null);
   byId("sending").hidden = true;
   return listed.map(({ path, blob, sha256 }) => ({ path, sha256, size_bytes: blob.size }));
 }
@@ -165,21 +165,21 @@ function showModel() {
   ];
   byId("card").replaceChildren(element("h3", { class: "model-name" }, job.model.name), element("dl", {}, ...facts.filter(([, value]) => value).flatMap(([name, value]) => [element("dt", {}, name), element("dd", {}, value)])));
   byId("card").hidden = false;
-  const kept = sizesGiven();
+  const given = sizesGiven();
   const open = [...read.open, ...(read.writes ? [{ name: "generate", text: "(tokens to write)", value: 128 }] : [])];
   byId("sizes").hidden = !open.length;
   byId("sizes").replaceChildren(...open.map(({ name, text, value }) => element("label", { class: "field" }, name === "query" ? "prompt" : name, element("small", {}, text.replace(`${name} `, "")),
-    element("input", { type: "number", min: 1, step: 1, "data-size": name, value: kept[name] ?? null, placeholder: value ?? "has to be given", required: value === null }))));
+    element("input", { type: "number", min: 1, step: 1, "data-size": name, value: given[name] ?? null, placeholder: value ?? "has to be given", required: value === null }))));
   byId("python").textContent = preview.python;
 }
 
 // What quantising it first would bring on the first device that is chosen
 function showFormats() {
-  const kept = format();
+  const ticked = format();
   const { prepared } = preview;
   const rows = prepared?.formats || [];
   byId("formats").hidden = !rows.length;
-  const choice = (value, ...words) => element("label", { class: "check" }, element("input", { type: "radio", name: "quantise", value, checked: value === (kept || "") }), element("span", {}, ...words));
+  const choice = (value, ...words) => element("label", { class: "check" }, element("input", { type: "radio", name: "quantise", value, checked: value === (ticked || "") }), element("span", {}, ...words));
   const told = ({ quantise, gain, low, high, verdict, weight_bytes: weights, reason }) => (gain
     ? [element("strong", {}, quantise), ` ${verdict}: predicted ${gain.toFixed(2)} × (${low.toFixed(2)} to ${high.toFixed(2)}), weights ${bytes(weights)}`]
     : [element("strong", {}, quantise), ` ${reason || "not predicted"}`]);
@@ -221,8 +221,8 @@ function showDevices() {
 function showRuntimes() {
   const names = new Set(rowsShown().filter((row) => chosen().includes(row.name)).flatMap((row) => row.engines));
   const select = (id, values, first) => {
-    const kept = byId(id).value;
-    byId(id).replaceChildren(element("option", { value: "" }, first), ...[...values].map((name) => element("option", { selected: name === kept }, name)));
+    const before = byId(id).value;
+    byId(id).replaceChildren(element("option", { value: "" }, first), ...[...values].map((name) => element("option", { selected: name === before }, name)));
   };
   select("runtime", [...names].sort(), "what each device takes first");
   const precisions = (preview && preview.precisions[byId("runtime").value]) || [];
@@ -307,7 +307,7 @@ function start() {
     if (chosen().length && chosen()[0] !== foretoldOn) again(); else settle(); // what preparing brings is told of the first
   });
   byId("new").addEventListener("submit", (event) => { event.preventDefault(); attempt(measure); });
-  const left = JSON.parse(localStorage.getItem(REMEMBERED) || "null");
+  const left = kept(REMEMBERED);
   if (left) {
     byId("left").textContent = `${left.name} was sent as far as ${Math.floor(100 * left.share)} %. Choose it again, and the rest is sent.`;
     byId("left").hidden = false;

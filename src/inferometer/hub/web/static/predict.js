@@ -1,4 +1,5 @@
 // The predict page: every move of a slider asks the cost model again; the last answer asked for is the one shown.
+import { ask as hub } from "./asking.js";
 import { byId, dataOf, debounced, element } from "./dom.js";
 import { count, quantity, share } from "./format.js";
 
@@ -184,13 +185,9 @@ async function ask() {
   if (!asked.devices.length) { box.replaceChildren(element("p", { class: "none" }, "Add a device to see an answer.")); return; }
   if (!box.children.length) box.replaceChildren(...asked.devices.map(waiting));
   for (const each of box.children) each.classList.add("stale");
-  let answer;
-  try {
-    answer = await fetch("/api/v1/predict", { method: "POST", headers: { "content-type": "application/json" }, body: JSON.stringify(asked) });
-  } catch { answer = null; }
-  const found = answer ? await answer.json() : { error: "The hub does not answer." };
+  const [found, problem] = await hub("POST", "/predict", asked).then((answer) => [answer, null], (error) => [null, error.message]);
   if (mine !== turn) return;
-  if (!answer || !answer.ok) { box.replaceChildren(element("p", { class: "none" }, `${found.error} ${found.remedy || ""}`)); return; }
+  if (problem) { box.replaceChildren(element("p", { class: "callout bad", role: "alert" }, problem)); return; }
   remember(asked);
   box.replaceChildren(...found.answers.map(card));
   const row = data.models.find((model) => model.name === asked.model);

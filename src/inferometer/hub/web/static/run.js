@@ -159,9 +159,8 @@ async function drawGraph(rows, chart, chosen) {
   const box = byId("model-graph");
   const stored = dataOf("graph-data");
   if (!stored) await seen(box);
-  const answer = stored ? null : await fetch(box.dataset.src);
-  if (answer && !answer.ok) { byId("graph-panel").remove(); return null; }
-  const data = stored || await answer.json();
+  const data = stored || await fetch(box.dataset.src).then((answer) => (answer.ok ? answer.json() : null), () => null);
+  if (!data) { byId("graph-panel").remove(); return null; }
   const graph = new ModelGraph(box, data, rows, (name, row) => chart.sum(name, row), chosen);
   const told = [data.note, data.left ? `${count(data.left)} ${data.left === 1 ? "row" : "rows"} of the table ${data.left === 1 ? "is" : "are"} in no layer of the graph.` : null];
   byId("graph-told").textContent = told.filter(Boolean).join(" ");
@@ -266,8 +265,8 @@ function findLayers(rows, grid, chosen) {
 async function explain() {
   const slot = byId("findings-slot");
   if (!slot) return;
-  const answer = await fetch(slot.dataset.src);
-  if (!answer.ok) { slot.remove(); return; }
+  const answer = await fetch(slot.dataset.src).catch(() => null);
+  if (!answer?.ok) { slot.remove(); return; }
   const parts = new DOMParser().parseFromString(await answer.text(), "text/html");
   slot.classList.remove("slot");
   slot.replaceChildren(...parts.getElementById("part-findings").childNodes);

@@ -1,6 +1,6 @@
 // The list of runs: choosing some to compare or change, its columns, and keys to walk it.
 import { drawCharts } from "./charts.js";
-import { byId, dataOf, element, writeMoments } from "./dom.js";
+import { byId, dataOf, element, keep, kept, writeMoments } from "./dom.js";
 import { edit } from "./edit.js";
 
 const MOST = 8;
@@ -45,7 +45,7 @@ function showColumns(keys) {
 function chooseColumns() {
   const keys = [...document.querySelectorAll("#columns input:checked")].map((box) => box.value);
   showColumns(keys);
-  try { localStorage.setItem(KEPT, keys.join(",")); } catch { /* private window */ }
+  keep(KEPT, keys);
   const query = new URLSearchParams(window.location.search);
   query.set("columns", keys.join(","));
   history.replaceState(null, "", `?${query}`);
@@ -53,10 +53,8 @@ function chooseColumns() {
 
 function keptColumns() {
   if (new URLSearchParams(window.location.search).has("columns")) return;
-  try {
-    const kept = localStorage.getItem(KEPT);
-    if (kept !== null) showColumns(kept.split(","));
-  } catch { /* private window */ }
+  const keys = kept(KEPT);
+  if (Array.isArray(keys)) showColumns(keys);
 }
 
 function walk(event) {
@@ -70,18 +68,17 @@ function walk(event) {
 
 // Views: filters, order and columns under a name. They are this browser's; the address is what one shares.
 const VIEWS = "run-views";
-const views = () => { try { return JSON.parse(localStorage.getItem(VIEWS) || "{}"); } catch { return {}; } };
+const views = () => kept(VIEWS) ?? {};
 
-function keepViews(kept) {
-  try { localStorage.setItem(VIEWS, JSON.stringify(kept)); } catch { /* private window */ }
+function keepViews(named) {
+  keep(VIEWS, named);
   showViews();
 }
 
 function showViews() {
-  const kept = views();
   const here = `${window.location.pathname}${window.location.search}`;
   const drop = (name) => { const { [name]: _, ...rest } = views(); keepViews(rest); };
-  const lines = Object.entries(kept).map(([name, address]) => element("li", { class: "view" },
+  const lines = Object.entries(views()).map(([name, address]) => element("li", { class: "view" },
     element("a", { href: address, "aria-current": address === here ? "page" : null }, name),
     element("button", { type: "button", class: "link", "aria-label": `Forget ${name}`, onclick: () => drop(name) }, "×")));
   const box = element("input", { maxlength: 60, placeholder: "Name of this view", "aria-label": "Name of this view" });
@@ -126,8 +123,8 @@ function scrollOn() {
   if (!link) return;
   far.observe(document.querySelector("#runs tbody"));
   let busy = false;
-  const end = new IntersectionObserver(async ([seen]) => {
-    if (!seen.isIntersecting || busy) return;
+  const end = new IntersectionObserver(async (seen) => {
+    if (!seen.at(-1).isIntersecting || busy) return; // of several at once the last is how it is now
     busy = true;
     await next(link);
     busy = false;

@@ -24,7 +24,9 @@ form.addEventListener("submit", (event) => {
 // The command follows what is typed, and the address with it, so that either can be passed on.
 form.addEventListener("input", debounced(async () => {
   const address = `${window.location.pathname}?${new URLSearchParams(texts())}`;
-  const page = new DOMParser().parseFromString(await (await fetch(address)).text(), "text/html");
+  const answer = await fetch(address).catch(() => null);
+  if (!answer?.ok) return; // the button says what is wrong
+  const page = new DOMParser().parseFromString(await answer.text(), "text/html");
   for (const id of ["command", "python"]) if (byId(id)) byId(id).textContent = page.getElementById(id).textContent;
   window.history.replaceState(null, "", address);
 }, 300));

@@ -1,4 +1,5 @@
 // The Pareto explorer: rows from the hub or from a file, any two columns against each other, the front drawn through.
+import { ask, attempt } from "./asking.js";
 import { byId, colour, dataOf, element, hideTip, showTip } from "./dom.js";
 import { count, logTicks, quantity } from "./format.js";
 
@@ -62,7 +63,8 @@ function draw() {
   const best = front(found, x, y);
   byId("told").textContent = `${count(rows.length)} rows · ${count(found.length)} that can be · ${count(best.length)} on the front`;
   if (!found.length) { list([]); return; }
-  const ends = (name) => { const values = found.map((point) => point[name]); const [low, most] = [Math.min(...values), Math.max(...values)]; return [low / 1.2, most * 1.2]; };
+  // One by one: a file may have more rows than a call takes arguments.
+  const ends = (name) => [found.reduce((low, point) => Math.min(low, point[name]), Infinity) / 1.2, found.reduce((most, point) => Math.max(most, point[name]), 0) * 1.2];
   const plane = { x: ends("x"), y: ends("y"), wide: wide - LEFT - 26, high: high - BOTTOM - 10 };
   plane.at = (point) => [LEFT + plane.wide * Math.log(point.x / plane.x[0]) / Math.log(plane.x[1] / plane.x[0]), 10 + plane.high * (1 - Math.log(point.y / plane.y[0]) / Math.log(plane.y[1] / plane.y[0]))];
   axes(pen, plane, x, y, high);
@@ -120,11 +122,11 @@ async function sweep(event) {
   const asked = { models: listOf("models"), devices: listOf("devices"), weights: listOf("weights"), batch: numbers("batch"), prompt: numbers("prompt"), generate: numbers("generate"), tp: numbers("tp") };
   byId("told").textContent = "…";
   showSame(asked);
-  const answer = await fetch("/api/v1/sweeps", { method: "POST", headers: { "content-type": "application/json" }, body: JSON.stringify(asked) });
-  const found = await answer.json();
-  if (!answer.ok) { byId("told").textContent = `${found.error} ${found.remedy || ""}`; return; }
-  rows = { length: found.rows, columns: found.columns };
-  draw();
+  await attempt(async () => {
+    const found = await ask("POST", "/sweeps", asked);
+    rows = { length: found.rows, columns: found.columns };
+  });
+  if (rows) draw(); else byId("told").textContent = "No rows yet";
 }
 
 // The same question elsewhere; a name that a shell would take apart is quoted
@@ -152,7 +154,9 @@ async function openFile(event) {
   if (!file) return;
   const lines = (await file.text()).split(/\r?\n/).filter(Boolean);
   const names = split(lines[0]);
-  if (!names.includes("model") || !names.includes("tpot_s")) { byId("told").textContent = `${file.name} is no CSV file of a sweep.`; return; }
+  byId("problem").hidden = names.includes("model") && names.includes("tpot_s");
+  byId("problem").textContent = `${file.name} is no CSV file of a sweep.`;
+  if (!byId("problem").hidden) return;
   const columns = Object.fromEntries(names.filter((name) => name in data.columns).map((name) => [name, []]));
   for (const line of lines.slice(1)) {
     split(line).forEach((text, place) => {

@@ -11,7 +11,7 @@ from inferometer.core.units import format_quantity
 from inferometer.understand.view.charts.theme import COLOURS, INK, QUIET, spec, tooltip
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
     from inferometer.core.profile import Phase, Profile
 
@@ -123,27 +123,6 @@ def token_trend(profile: Profile) -> dict[str, Any]:
                  "encoding": {"tooltip": tooltip({"context": "Tokens before", "text": "Median"})}},
             ],
         },
-    )  # fmt: skip
-
-
-def overlaid(samples: Mapping[str, Sequence[float]]) -> dict[str, Any]:
-    """The share of readings up to each time, one line a run: what lies further left is faster."""
-    rows = []
-    for name, values in samples.items():
-        placed = sorted(values)
-        rows += [{"run": name, "s": value, "share": (n + 1) / len(placed)} for n, value in enumerate(placed)]
-    if not rows:
-        raise DomainError("None of these runs kept its readings.")
-    x = {"field": "s", "type": "quantitative", "scale": {"zero": False},
-         "axis": {"title": "Time", "labelExpr": _SECONDS}}  # fmt: skip
-    y = {"field": "share", "type": "quantitative", "axis": {"title": "Share of runs up to it", "format": ".0%"}}
-    colour = {"field": "run", "type": "nominal", "title": None, "scale": {"range": list(COLOURS)}}
-    return spec(
-        title="Readings",
-        subtitle="share of the readings up to each time; further left is faster",
-        body={"width": 640, "height": 260, "data": {"values": rows},
-              "mark": {"type": "line", "interpolate": "step-after", "strokeWidth": 2},
-              "encoding": {"x": x, "y": y, "color": {**colour, "sort": list(samples)}}},
     )  # fmt: skip
 
 
