@@ -7,15 +7,15 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 # pip compiles one file after the other, packages' own tests and models nobody opens too: minutes of a fresh checkout.
 PIP_LATER := $(PIP) install --no-compile
 COMPILE := $(BIN)/python -m compileall -q -j 0 -x '/(tests?|transformers/models)/' $(VENV)/lib
-# Two more than there are cores: tests wait for processes, browsers and servers.
-WORKERS ?= $(shell $(PYTHON) -c 'import os; print((os.cpu_count() or 1) + 2)')
+# One more than there are cores, which no worker that waits for a process or a browser then leaves idle.
+WORKERS ?= $(shell $(PYTHON) -c 'import os; print((os.cpu_count() or 1) + 1)')
 
 .PHONY: help demo test test-torch test-matrix fuzz lint types imports unit bench data mutants docs notebooks site
 .PHONY: release-check clean sanity outputs screenshots
 help:
 	@echo "make demo   set up and show what works    make test   set up and run every check"
 	@echo "make lint   style, types, layers          make bench  run the benchmarks"
-	@echo "make test-torch   after make test: what needs PyTorch, a browser or an sshd"
+	@echo "make test-torch   after make test: what needs PyTorch, a browser, an sshd or the built site"
 	@echo "make test-matrix  make test on other Pythons, as another user, without git, ..."
 	@echo "make docs   write the generated pages     make site   build the documentation into build/site"
 	@echo "make outputs  what commands print, into the pages that show them   make screenshots  the hub's pages"
@@ -60,7 +60,7 @@ lint: $(VENV)/.dev types imports
 	$(BIN)/ruff format --check .
 
 types: $(VENV)/.dev
-	$(BIN)/mypy
+	$(BIN)/mypy --num-workers 2
 
 imports: $(VENV)/.dev
 	$(BIN)/lint-imports
@@ -77,8 +77,8 @@ test: $(VENV)/.dev
 	@$(MAKE) --no-print-directory -j 2 lint
 	@$(MAKE) --no-print-directory unit
 
-# What `make test` skipped, with PyTorch beside it; and the same verdict on the types.
-test-torch: $(VENV)/.torch
+# What `make test` skipped, with PyTorch beside it and the site built; and the same verdict on the types.
+test-torch: $(VENV)/.torch site
 	@$(MAKE) --no-print-directory -j 2 lint
 	$(PYTEST) --beyond=$(VENV)/passed.json
 
@@ -122,6 +122,7 @@ screenshots: $(VENV)/.dev
 
 site: $(VENV)/.dev
 	$(BIN)/python -m sphinx -W --keep-going -q -b html -d build/site-trees docs build/site
+	@touch build/site/.built  # Sphinx leaves pages alone that stay the same: tests ask whether all this is of today
 	@echo "build/site/index.html"
 
 # Outside `make test`: what must hold before a version is published. docs/releasing.md has the rest.

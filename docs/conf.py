@@ -1,4 +1,4 @@
-"""The documentation site: `make site` builds it into build/site, and `make test` fails on a warning or a dead link."""
+"""The documentation site: `make site` builds it, and fails on a warning; `make test-torch` fails on a dead link."""
 
 from __future__ import annotations
 

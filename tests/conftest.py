@@ -11,6 +11,7 @@ import pytest
 from hypothesis import settings
 
 from fakes.closing import check_every_profile
+from fakes.once import made_once
 from fakes.tables import remembering
 from inferometer.cli.run import run
 from inferometer.core.settings import data_folder
@@ -19,6 +20,7 @@ from inferometer.known.machine.local import local_device
 from inferometer.predict.basis import roof
 from inferometer.serving.load import loops
 from inferometer.store import schema
+from unit.store import postgres
 
 pytest_plugins = ("passed_before", "suite_plugin")
 
@@ -80,9 +82,16 @@ def _shortcuts():
 
 @pytest.fixture(scope="session")
 def roofs(_folders_of_our_own, _shortcuts):
-    """The folder with the roof of this machine, measured once for all tests: it takes a second."""
-    roof.machine_roof(local_device("local:cpu"))
-    return data_folder() / "roofs"
+    """The folder with the roof of this machine, measured once for all workers: it takes a second of all cores."""
+    measured = made_once("roofs", lambda folder: roof.machine_roof(local_device("local:cpu"), folder=folder))
+    return shutil.copytree(measured, data_folder() / "roofs", dirs_exist_ok=True)
+
+
+@pytest.fixture(scope="session")
+def postgres_server(_folders_of_our_own):
+    """One for all tests that do not stop it: starting one takes a second."""
+    with postgres.server() as found:
+        yield found
 
 
 @pytest.fixture

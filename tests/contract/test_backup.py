@@ -23,16 +23,9 @@ from inferometer.store.queue.fleet import Fleet
 from inferometer.store.schema import downgrade
 from inferometer.store.tables import fleet_files, metrics, runs
 from inferometer.store.transfer import models_folder, opened_to_fill
-from unit.store import postgres
 from unit.store.profiles import profile
 
 KINDS = ("sqlite", "postgresql")
-
-
-@pytest.fixture(scope="session")
-def server():
-    with postgres.server() as found:
-        yield found
 
 
 @pytest.fixture
@@ -44,7 +37,7 @@ def new_place(request, tmp_path):
         made.append(kind)
         if kind == "sqlite":
             return str(tmp_path / f"store{len(made)}" / "runs.db")
-        server = request.getfixturevalue("server")
+        server = request.getfixturevalue("postgres_server")
         return server.url(server.database())
 
     return place

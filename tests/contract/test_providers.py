@@ -2,7 +2,7 @@
 
 import pytest
 
-from fakes.places import PLACES
+from fakes.places import PLACES, table
 from inferometer.core.codec import decode, encode
 from inferometer.core.job import JobResult
 from inferometer.core.plugins import load_all
@@ -10,7 +10,7 @@ from inferometer.hub.places.base import GROUP, Place, Provider
 
 
 @pytest.fixture(scope="module", params=sorted(PLACES))
-def given(request, tmp_path_factory):
+def given(request, tmp_path_factory, roofs):  # which agents would measure
     """A place, and what its user does to bring it to run: nothing, but for a bundle."""
     with PLACES[request.param](tmp_path_factory) as place:
         yield place
@@ -40,7 +40,7 @@ def test_a_job_is_done_and_its_result_is_fetched(given, tmp_path):
     assert (result.ended, result.error) == ("done", None)
     assert result.job == work.job
     profile = result.profiles[0]
-    assert tuple(op.name for op in profile.phases[-1].ops) == given.ops
+    assert table(profile) == given.ops
     assert profile.model.name == "net"
     assert profile.phases[-1].time_s > 0
     assert decode(encode(result), JobResult) == result

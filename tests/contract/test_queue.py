@@ -40,12 +40,8 @@ def place(request, tmp_path_factory):
     folder = tmp_path_factory.mktemp("queues")
     if request.param == "sqlite":
         open_store(folder / "template.db").close()
-        yield folder / "template.db"
-        return
-    with postgres.server() as server:
-        url = server.url(server.database())
-        open_store(url).close()
-        yield url
+        return folder / "template.db"
+    return request.getfixturevalue("postgres_server").new_store()
 
 
 @pytest.fixture
@@ -55,8 +51,7 @@ def store(place, tmp_path):
         place = tmp_path / "runs.db"
     with open_store(place, artifacts=tmp_path / "artifacts", clock=Clock()) as opened:
         if opened.database.postgres:
-            every = ", ".join(metadata.tables)
-            opened.database.write(lambda connection: connection.execute(text(f"TRUNCATE {every}")))
+            opened.database.write(lambda connection: postgres.emptied(connection, metadata.sorted_tables))
         yield opened
 
 

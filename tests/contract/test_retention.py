@@ -5,7 +5,7 @@ import os
 from dataclasses import replace
 
 import pytest
-from sqlalchemy import func, select, text, update
+from sqlalchemy import func, select, update
 
 from fakes.fleet import DEVICES, submitted
 from inferometer.core.errors import DomainError, UnknownNameError
@@ -33,10 +33,8 @@ class Clock:
 @pytest.fixture(scope="session", params=["sqlite", "postgresql"])
 def place(request, tmp_path_factory):
     if request.param == "sqlite":
-        yield str(tmp_path_factory.mktemp("kept") / "runs.db")
-        return
-    with postgres.server() as server:
-        yield server.url(server.database())
+        return str(tmp_path_factory.mktemp("kept") / "runs.db")
+    return request.getfixturevalue("postgres_server").new_store()
 
 
 @pytest.fixture
@@ -47,11 +45,7 @@ def clock():
 @pytest.fixture
 def store(place, clock, tmp_path):
     with open_store(place, artifacts=tmp_path / "artifacts", clock=clock) as opened:
-        empty = "TRUNCATE {}" if opened.database.postgres else "DELETE FROM {}"
-        tables = [table.name for table in reversed(metadata.sorted_tables)]
-        words = [", ".join(tables)] if opened.database.postgres else tables
-        for table in words:
-            opened.database.write(lambda connection, table=table: connection.execute(text(empty.format(table))))
+        opened.database.write(lambda connection: postgres.emptied(connection, metadata.sorted_tables))
         yield opened
 
 

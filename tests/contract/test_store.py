@@ -90,21 +90,19 @@ class OnPostgres:
     outage = "lets nobody in at the moment"
 
     def __init__(self, server):
-        self.server, self.template, self.common = server, server.database(), None
-        open_store(server.url(self.template)).close()
+        self.server, self.common = server, None
 
     def empty(self):
         return self.server.url(self.server.database())
 
     def made(self):
-        return self.server.url(self.server.database(self.template))
+        return self.server.new_store()
 
     def used(self):
         """One database for all, emptied: making one takes longer than most tests."""
         self.common = self.common or self.made()
         with open_store(self.common) as opened:
-            every = ", ".join(metadata.tables)
-            opened.database.write(lambda connection: connection.execute(text(f"TRUNCATE {every}")))
+            opened.database.write(lambda connection: postgres.emptied(connection, metadata.sorted_tables))
         return self.common
 
     @contextmanager
@@ -119,18 +117,12 @@ class OnPostgres:
             self.server.sql(f"ALTER DATABASE {name} ALLOW_CONNECTIONS true")
 
 
-@pytest.fixture(scope="session")
-def server():
-    with postgres.server() as found:
-        yield found
-
-
 @pytest.fixture(scope="session", params=["sqlite", "postgresql"])
 def kind(request, tmp_path_factory):
     """Where new stores come from."""
     if request.param == "sqlite":
         return OnSqlite(tmp_path_factory.mktemp("stores"))
-    return OnPostgres(request.getfixturevalue("server"))
+    return OnPostgres(request.getfixturevalue("postgres_server"))
 
 
 @pytest.fixture
@@ -890,18 +882,18 @@ def test_every_status_can_be_stored_and_sorted(store):
 # PostgreSQL's own ways to fail
 
 
-def test_a_wrong_password_is_told_and_not_shown(server):
+def test_a_wrong_password_is_told_and_not_shown(postgres_server):
     with pytest.raises(StoreError, match="refuses the password") as caught:
-        open_store(server.url(user="guarded", password="hunter2"))  # noqa: S106 - wrong on purpose
+        open_store(postgres_server.url(user="guarded", password="hunter2"))  # noqa: S106 - wrong on purpose
     assert "hunter2" not in str(caught.value)
     with pytest.raises(StoreError, match="has no such database"):
-        open_store(server.url(database="nowhere"))
+        open_store(postgres_server.url(database="nowhere"))
 
 
-def test_a_user_who_may_not_make_tables_is_told(server):
-    name = server.database()
+def test_a_user_who_may_not_make_tables_is_told(postgres_server):
+    name = postgres_server.database()
     with pytest.raises(StoreError, match="may not be changed by this user"):
-        open_store(server.url(name, user="guarded", password="right"))  # noqa: S106 - a test server's
+        open_store(postgres_server.url(name, user="guarded", password="right"))  # noqa: S106 - a test server's
 
 
 def test_a_server_that_does_not_answer_is_told():
@@ -912,11 +904,11 @@ def test_a_server_that_does_not_answer_is_told():
     assert "ada" in str(caught.value)
 
 
-def test_a_connection_that_the_server_dropped_is_made_anew(server):
-    with open_store(server.url(server.database())) as store:
+def test_a_connection_that_the_server_dropped_is_made_anew(postgres_server):
+    with open_store(postgres_server.url(postgres_server.database())) as store:
         run = store.begin()
         for use in (lambda: store.get(run), store.begin):
-            server.sql("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid <> pg_backend_pid() "
+            postgres_server.sql("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid <> pg_backend_pid() "
                        "AND datname LIKE 't%'")  # fmt: skip
             assert use()
 

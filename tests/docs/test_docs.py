@@ -3,9 +3,8 @@
 import ast
 import importlib.util
 import re
+import runpy
 import shlex
-import subprocess
-import sys
 import tomllib
 from functools import cache
 from pathlib import Path
@@ -14,6 +13,7 @@ import click
 import pytest
 
 from fakes.every import every
+from fakes.in_process import measured_here
 from inferometer.cli import COMMANDS
 from inferometer.cli.commands.fit import command
 from inferometer.core import settings
@@ -21,15 +21,10 @@ from inferometer.core.finding import CODES
 from inferometer.core.plugins import GROUPS
 from inferometer.known.formulas.registry import SECTIONS, all_formulas
 from inferometer.known.machine.health import CHECKS
+from inferometer.measure.run import model as running
 
 ROOT = Path(__file__).parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
-
-
-def run(*arguments, cwd=None):
-    return subprocess.run(
-        [sys.executable, *arguments], capture_output=True, text=True, cwd=cwd, timeout=240, check=False
-    )
 
 
 def text_of(name):
@@ -175,14 +170,21 @@ def test_what_a_page_shows_is_what_the_command_prints(page, line, expected, answ
         assert text in printed, f"{page}: `{line}` does not print {text!r}"
 
 
+@pytest.fixture
+def here(tmp_path, own_data, monkeypatch):
+    """Where what a page shows is run, and measured: in this process, which has the catalog and the engines already."""
+    monkeypatch.setattr(running, "isolated", measured_here)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
 LONG = "inferometer demo"  # tests/e2e/test_commands.py runs it, and reads what it prints
 
 
 @pytest.mark.parametrize(
     "line", [line for line in CONSOLE if line != LONG and line not in {shown for _, shown, _ in SHOWN}]
 )
-def test_every_command_in_the_readme_runs(line, answered, monkeypatch, tmp_path):
-    monkeypatch.chdir(tmp_path)
+def test_every_command_in_the_readme_runs(line, answered, here):
     name, *arguments = shlex.split(line, comments=True)[1:]
     # While tests run no machine is quiet: do not wait for it, nor for as many runs as a sharp median takes.
     quick = ["--no-guard", "--seconds", "0", "--runs", "3", "--warmup", "1"]
@@ -192,16 +194,15 @@ def test_every_command_in_the_readme_runs(line, answered, monkeypatch, tmp_path)
 
 
 @pytest.mark.parametrize("block", [block for language, block in README_BLOCKS if language == "python"])
-def test_every_python_block_in_the_readme_runs(block, tmp_path):
-    result = run("-c", block, cwd=tmp_path)
-    assert result.returncode == 0, result.stderr
+def test_every_python_block_in_the_readme_runs(block, here):
+    (here / "block.py").write_text(block, encoding="utf-8")
+    runpy.run_path("block.py", run_name="__main__")
 
 
 @pytest.mark.parametrize("example", sorted((ROOT / "examples").glob("*.py")), ids=lambda path: path.stem)
-def test_every_example_runs(example, tmp_path):
-    result = run(str(example), cwd=tmp_path)
-    assert result.returncode == 0, result.stderr
-    assert result.stdout.strip()
+def test_every_example_runs(example, here, capsys):
+    runpy.run_path(str(example), run_name="__main__")
+    assert capsys.readouterr().out.strip()
 
 
 LINKS = re.compile(r"\]\((?!https?:|#|mailto:)([^)#\s]+)")

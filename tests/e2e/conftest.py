@@ -13,7 +13,8 @@ FLAGS = (
 
 @pytest.fixture(scope="module")
 def browser():
-    names = ("chromium", "chromium-browser", "google-chrome")
+    # The first has no windows to draw, and takes half the time for a page.
+    names = ("chromium-headless-shell", "chromium", "chromium-browser", "google-chrome")
     found = next((path for name in names if (path := shutil.which(name))), None)
     if importlib.util.find_spec("playwright") is None or found is None:
         pytest.skip("NO BROWSER TESTS HERE: they need Debian's chromium and the Python package playwright.")

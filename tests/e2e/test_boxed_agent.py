@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from fakes.fleet_processes import agent_process, hub_process
+from fakes.fleet_processes import agent_process, hub_here
 from inferometer.hub.box.found import means_here
 
 QUICK = ["--no-guard", "--runs", "2", "--seconds", "0", "--warmup", "0", "--threads", "1", "--no-predict"]
@@ -29,7 +29,7 @@ def filling(onnx, side):
 def device(tmp_path, roofs):
     """The address of a hub, and an agent there. It knows this machine's roof: measuring it would take a second."""
     limits = ("--memory-limit", "700 MB", "--disk-limit", "1 GB")
-    with hub_process(tmp_path) as address, agent_process(address, "device", tmp_path / "device", *limits) as agent:
+    with hub_here(tmp_path) as address, agent_process(address, "device", tmp_path / "device", *limits) as agent:
         yield address, agent
 
 

@@ -1,19 +1,16 @@
-"""One model measured at every kind of place: the same command, and the same table of ops."""
+"""One model measured here, at this machine as a place and at a hub: the same command, and the same table of ops.
+
+contract/test_providers.py has the other places.
+"""
 
 import json
-import shutil
-import subprocess
-import sys
-from pathlib import Path
 
 import pytest
 
-from fakes.fleet_processes import agent_process, hub_process
-from fakes.sshd import WHY_NOT, start_sshd
+from fakes.fleet_processes import agent_process, hub_here
 from inferometer.formats.synth import synthesise
 
 QUICK = ["--no-guard", "--runs", "3", "--seconds", "0", "--warmup", "1", "--no-store", "--threads", "1", "--no-predict"]
-HERE = "msgspec,numpy,psutil,onnxruntime,onnx"
 
 
 @pytest.fixture
@@ -65,26 +62,6 @@ def test_a_model_has_the_same_ops_on_this_machine_as_a_place(measured_here, meas
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(WHY_NOT is not None, reason=str(WHY_NOT))
-def test_a_model_has_the_same_ops_over_ssh(measured_here, measured_at, tmp_path):
-    sshd = start_sshd(tmp_path)
-    try:
-        assert measured_at(sshd.address(root=tmp_path / "root", python=sys.executable)) == measured_here
-    finally:
-        sshd.stop()
-
-
-@pytest.mark.slow
-def test_a_model_has_the_same_ops_at_a_hub(measured_here, measured_at, tmp_path):
-    with hub_process(tmp_path) as address, agent_process(address, "box", tmp_path / "box"):
+def test_a_model_has_the_same_ops_at_a_hub(measured_here, measured_at, tmp_path, roofs):
+    with hub_here(tmp_path) as address, agent_process(address, "box", tmp_path / "box"):
         assert measured_at(f"hub:box?url={address}") == measured_here
-
-
-@pytest.mark.slow
-def test_a_model_has_the_same_ops_in_a_bundle(inferometer, model, measured_here, tmp_path):
-    inferometer("profile", model, *QUICK, "--on", f"bundle:{tmp_path}/job.zip?leave={HERE}")
-    (tmp_path / "device").mkdir()
-    carried = Path(shutil.move(tmp_path / "job.zip", tmp_path / "device"))
-    subprocess.run([sys.executable, carried.name], cwd=carried.parent, check=True, capture_output=True)
-    brought = carried.with_name("result.json")
-    assert table(inferometer("bundle", "import", brought, "--no-store", "--format", "json")) == measured_here

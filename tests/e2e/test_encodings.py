@@ -1,5 +1,6 @@
 """Every command prints something readable, whatever the encoding of its output."""
 
+import io
 import json
 import os
 import shlex
@@ -11,7 +12,8 @@ import pytest
 
 import inferometer
 from inferometer.cli import COMMANDS
-from inferometer.cli.encoding import _readable, is_unicode
+from inferometer.cli.encoding import _readable, is_unicode, print_readably
+from inferometer.cli.run import run
 
 ENCODINGS = ("ascii", "latin-1", "cp1252", "cp437", "utf-8")
 ANSWERS = {
@@ -23,34 +25,38 @@ ANSWERS = {
 }
 
 
-# One process for several command lines: starting one for each would take most of the time.
-MANY = """
-import sys
-from inferometer.cli.encoding import print_readably
-from inferometer.cli.run import run
-print_readably()
-for line in sys.argv[1:]:
-    print("CODE", run(line.split()), flush=True)
-"""
-
-
 def said(encoding, *words):
     variables = {**os.environ, "PYTHONIOENCODING": encoding, "PYTHONUTF8": "0"}  # noqa: TID251 - the child's own
     ran = subprocess.run([sys.executable, *words], capture_output=True, env=variables, check=False)
     return ran.returncode, ran.stdout.decode(encoding), ran.stderr.decode(encoding)
 
 
+@pytest.fixture
+def said_here(monkeypatch):
+    """As `said`, in this process, whose output then has that encoding: starting one takes longer than to answer."""
+
+    def said_here(encoding, *words):
+        written = {name: io.BytesIO() for name in ("stdout", "stderr")}
+        with monkeypatch.context() as patch:
+            for name, held in written.items():
+                patch.setattr(sys, name, io.TextIOWrapper(held, encoding=encoding))
+            print_readably()
+            code = run(words)
+            for name in written:
+                getattr(sys, name).flush()
+            return code, *(held.getvalue().decode(encoding) for held in written.values())
+
+    return said_here
+
+
 @pytest.mark.parametrize("encoding", ENCODINGS)
-def test_answers_errors_and_help_print_in_every_encoding(encoding):
-    lines = [*(" ".join(words) for words in ANSWERS.values()), *(f"{command} --help" for command in COMMANDS)]
-    code, out, err = said(encoding, "-c", MANY, *lines)
-    assert code == 0, err
-    assert [line for line in out.splitlines() if line.startswith("CODE")] == [
-        f"CODE {2 if line == ' '.join(ANSWERS['error']) else 0}" for line in lines
-    ]
-    asked = out.replace("hub:any?unit", "").replace("(?P<", "")
-    assert "?" not in asked, "a sign that nothing stands for"
-    assert "Did you mean" in err
+def test_answers_errors_and_help_print_in_every_encoding(encoding, said_here):
+    lines = [*ANSWERS.values(), *((command, "--help") for command in COMMANDS)]
+    for line in lines:
+        code, out, err = said_here(encoding, *line)
+        assert code == (2 if line == ANSWERS["error"] else 0), err
+        assert "?" not in out.replace("hub:any?unit", "").replace("(?P<", ""), "a sign that nothing stands for"
+        assert ("Did you mean" in err) == (line == ANSWERS["error"])
 
 
 def test_the_front_page_prints_in_ascii():
@@ -60,10 +66,9 @@ def test_the_front_page_prints_in_ascii():
 
 
 @pytest.mark.parametrize("encoding", ["ascii", "cp1252"])
-def test_json_is_the_same_document_in_every_encoding(encoding):
+def test_json_is_the_same_document_in_every_encoding(encoding, said_here):
     documents = [
-        json.loads(said(each, "-m", "inferometer", *ANSWERS["predict"], "--format", "json")[1])
-        for each in (encoding, "utf-8")
+        json.loads(said_here(each, *ANSWERS["predict"], "--format", "json")[1]) for each in (encoding, "utf-8")
     ]
     for document in documents:
         document["provenance"].pop("created")
@@ -107,7 +112,7 @@ def test_output_that_cannot_be_written_is_no_traceback(words, lost, tmp_path):
 
 
 @pytest.mark.parametrize("lost", LOST)
-def test_a_run_whose_output_is_lost_is_stored_as_it_went(lost, tmp_path):
+def test_a_run_whose_output_is_lost_is_stored_as_it_went(lost, tmp_path, said_here):
     measured = [
         "bench",
         "--runs",
@@ -124,5 +129,5 @@ def test_a_run_whose_output_is_lost_is_stored_as_it_went(lost, tmp_path):
     ]
     code, err = typed(measured, lost, tmp_path)
     assert (code, "Traceback" in err) == (LOST[lost], False)
-    _, out, _ = said("utf-8", "-m", "inferometer", "runs", "--store", str(tmp_path / "runs.db"), "--format", "json")
+    _, out, _ = said_here("utf-8", "runs", "--store", str(tmp_path / "runs.db"), "--format", "json")
     assert [run["status"] for run in json.loads(out)] == ["finished"]

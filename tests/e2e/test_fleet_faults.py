@@ -1,4 +1,4 @@
-"""Faults of processes, done to real ones: a hub, agents and runners as a user starts them.
+"""Faults of processes, done to real ones: agents and runners as a user starts them.
 
 `benchmarks/fleet_faults.py` does more of them, on PostgreSQL.
 """
@@ -8,7 +8,7 @@ import signal
 
 import pytest
 
-from fakes.fleet_processes import Process, agent_process, hub_process
+from fakes.fleet_processes import Process, agent_process, hub_here
 from fakes.places import LONG, one_layer, packed
 from fakes.waiting import until
 from inferometer.core.job import FINAL
@@ -46,8 +46,8 @@ class Lab:
 
 
 @pytest.fixture
-def lab(tmp_path):
-    with hub_process(tmp_path) as url:
+def lab(tmp_path, roofs):
+    with hub_here(tmp_path) as url:
         yield Lab(tmp_path, url)
 
 
@@ -85,13 +85,13 @@ def test_a_runner_that_is_stopped_with_its_machine_is_tried_again(lab):
         assert "nobody had cancelled it" in row["reason"]
 
 
-def test_a_token_that_is_revoked_in_mid_job_ends_runner_and_agent_and_gives_the_job_back(tmp_path):
+def test_a_token_that_is_revoked_in_mid_job_ends_runner_and_agent_and_gives_the_job_back(tmp_path, roofs):
     with open_store(tmp_path / "runs.db") as store:
         store.create_user("ada")
         store.create_project("default", owner="ada")
         agents = store.create_token("ada", scopes=["agent"], project="default")
         writes = store.create_token("ada", scopes=["write"])
-        with hub_process(tmp_path, "--require-token") as url, pytest.MonkeyPatch.context() as settings:
+        with hub_here(tmp_path, tokens=True) as url, pytest.MonkeyPatch.context() as settings:
             settings.setenv("INFEROMETER_TOKEN", writes.text)
             lab = Lab(tmp_path, url, writes.text)
             fixed = ("--no-guard", "--no-reference", "--token", agents.text)

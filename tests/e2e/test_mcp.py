@@ -1,4 +1,7 @@
-"""`inferometer mcp` as its clients see it: the SDK's own client, and a real process at the other end."""
+"""`inferometer mcp` as its clients see it: the SDK's own client, and what the command serves at the other end.
+
+A process is started where it matters that it is one; what is answered is asked of the same server in this process.
+"""
 
 import json
 import os
@@ -10,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from inferometer.hub.mcp.access import Access
 from inferometer.hub.mcp.tools import TOOLS
 
 if find_spec("mcp") is None:
@@ -21,6 +25,8 @@ import mcp_types as types
 from mcp import Client, StdioServerParameters
 from mcp.client.streamable_http import streamable_http_client
 
+from inferometer.hub.mcp.server import create_server
+
 DOCS = Path(__file__).parents[2] / "docs"
 
 
@@ -29,16 +35,20 @@ def environment():
     return {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}  # noqa: TID251 - as said
 
 
-def server(*options):
-    command = ["-m", "inferometer", "mcp", *options]
-    return StdioServerParameters(command=sys.executable, args=command, env=environment())
+def command(*options):
+    words = ["-m", "inferometer", "mcp", *options]
+    return StdioServerParameters(command=sys.executable, args=words, env=environment())
 
 
-def conversation(calls, *options, **client):
+def here(**access):
+    return create_server(lambda _: Access(**access))
+
+
+def conversation(calls, server, **client):
     """The answers to some calls, one after the other, of one server."""
 
     async def talk():
-        async with Client(server(*options), **client) as connected:
+        async with Client(server, **client) as connected:
             return [await connected.call_tool(name, arguments) for name, arguments in calls]
 
     return anyio.run(talk)
@@ -47,7 +57,7 @@ def conversation(calls, *options, **client):
 @pytest.mark.parametrize("mode", ["auto", "legacy"])  # today's protocol, and the one with a handshake
 def test_a_client_lists_the_tools_and_gets_numbers_and_sentences(mode):
     async def talk():
-        async with Client(server(), mode=mode) as connected:
+        async with Client(here(), mode=mode) as connected:
             listed = await connected.list_tools()
             return listed.tools, await connected.call_tool("predict", {"model": "llama-3.2-1b", "on": "nvidia-h200"})
 
@@ -67,7 +77,7 @@ def test_bad_questions_are_answered_in_sentences_and_the_server_goes_on():
         ("predict", {"model": "resnet18", "on": "nvidia-l4", "batch": {}}),
         ("frobnicate", {}),
     ]
-    *refused, good = conversation([*bad, ("fit", {"model": "resnet18", "on": "nvidia-l4"})])
+    *refused, good = conversation([*bad, ("fit", {"model": "resnet18", "on": "nvidia-l4"})], here())
     assert all(answer.is_error for answer in refused)
     told = [answer.content[0].text for answer in refused]
     for sentence, words in zip(
@@ -87,7 +97,7 @@ def test_nothing_is_measured_before_the_user_agrees(mode):
         return types.ElicitResult(action="decline")
 
     (answer,) = conversation(
-        [("profile", {"model": "resnet18"})], "--allow-profile", mode=mode, elicitation_callback=refuse
+        [("profile", {"model": "resnet18"})], here(profiling=True), mode=mode, elicitation_callback=refuse
     )
     assert asked == ["Measure resnet18 on this machine and store the run?"]
     assert answer.is_error
@@ -95,30 +105,28 @@ def test_nothing_is_measured_before_the_user_agrees(mode):
 
 
 def test_a_client_that_cannot_ask_its_user_starts_no_measurement():
-    (answer,) = conversation([("profile", {"model": "resnet18"})], "--allow-profile")
+    (answer,) = conversation([("profile", {"model": "resnet18"})], here(profiling=True))
     assert answer.is_error
     assert "this client cannot ask" in answer.content[0].text
 
 
 @pytest.mark.slow
 @pytest.mark.installed
-def test_an_agreed_measurement_is_stored_and_can_be_looked_at(tmp_path):
+def test_an_agreed_measurement_is_stored_and_can_be_looked_at(tmp_path, roofs):
     if find_spec("onnxruntime") is None:
         pytest.skip("needs ONNX Runtime")
 
     async def agree(_context, _params):
         return types.ElicitResult(action="accept", content={})
 
-    measured = {"model": "resnet18", "runtime": "onnxruntime", "image": 64, "seconds_at_most": 0.5}
-    store = str(tmp_path / "runs.db")
-    profile, listed = conversation(
-        [("profile", measured), ("runs", {})], "--allow-profile", "--store", store, elicitation_callback=agree
-    )
+    measured = {"model": "squeezenet1.1", "runtime": "onnxruntime", "image": 64, "seconds_at_most": 0.5}
+    asked = command("--allow-profile", "--store", str(tmp_path / "runs.db"))
+    profile, listed = conversation([("profile", measured), ("runs", {})], asked, elicitation_callback=agree)
     assert profile.structured_content["kind"] == "measured", profile.content[0].text
     assert [row["id"] for row in listed.structured_content["rows"]] == [profile.structured_content["run"]]
 
 
-def test_a_line_that_is_no_json_does_not_end_the_server():
+def test_a_line_that_is_no_json_is_answered_and_does_not_end_the_server():
     hello = {
         "jsonrpc": "2.0", "id": 1, "method": "initialize",
         "params": {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "t", "version": "1"}},
@@ -130,13 +138,17 @@ def test_a_line_that_is_no_json_does_not_end_the_server():
     )  # fmt: skip
     answers = [json.loads(line) for line in done.stdout.splitlines()]
     assert [each["result"]["serverInfo"]["name"] for each in answers if each.get("id") == 1] == ["inferometer"]
+    refused = [each["error"] for each in answers if each.get("id") is None]
+    assert [(each["code"], each["message"][:36]) for each in refused] == [
+        (-32700, "A line was no message of JSON-RPC. S")
+    ] * 2
     assert done.returncode == 0, done.stderr
 
 
 def test_over_http_it_answers_who_has_the_token_and_nobody_else(tmp_path):
     (tmp_path / "token").write_text("secret\n", encoding="utf-8")
-    command = [sys.executable, "-m", "inferometer", "mcp", "--http", "0", "--token-file", str(tmp_path / "token")]
-    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=environment()) as process:
+    started = [sys.executable, "-m", "inferometer", "mcp", "--http", "0", "--token-file", str(tmp_path / "token")]
+    with subprocess.Popen(started, stderr=subprocess.PIPE, text=True, env=environment()) as process:
         try:
             url = re.search(r"http://127\.0\.0\.1:\d+/mcp", process.stderr.readline())[0]
 
@@ -162,7 +174,7 @@ def test_the_conversation_in_the_documentation_can_be_had():
     page = (DOCS / "agents.md").read_text(encoding="utf-8")
     turns = re.findall(r"^→ (\w+) (\{.*\})\n← (error: )?(.*)$", page, re.MULTILINE)
     assert len(turns) >= 5
-    answers = conversation([(name, json.loads(arguments)) for name, arguments, *_ in turns])
+    answers = conversation([(name, json.loads(arguments)) for name, arguments, *_ in turns], command())
     for answer, (_, _, error, text) in zip(answers, turns, strict=True):
         assert answer.is_error == bool(error)
         assert _words(answer.content[0].text) == _words(text)

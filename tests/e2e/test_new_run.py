@@ -4,15 +4,18 @@ import hashlib
 import re
 import zipfile
 from contextlib import contextmanager
+from functools import partial
 
 import onnx
 import pytest
 
 from fakes.fleet import a_result
-from fakes.fleet_processes import Process, agent_process, hub_process
-from fakes.places import dense_layers, one_layer
+from fakes.fleet_processes import Process, agent_process, hub_here, hub_process
+from fakes.places import QUICK, dense_layers, one_layer
 from inferometer.core.codec import document
+from inferometer.hub.web.api import new_runs
 from inferometer.known import device as device_named
+from inferometer.measure.run.model import MeasureRequest
 from inferometer.store import open_store
 from inferometer.store.queue.fleet import Fleet
 from inferometer.store.queue.values import NewDevice
@@ -68,10 +71,11 @@ def long_net(net):
 @pytest.fixture(scope="module")
 def lab(tmp_path_factory):
     """A hub with devices that no agent speaks for: their jobs wait."""
-    with hub(tmp_path_factory.mktemp("lab")) as (store, client):
+    folder = tmp_path_factory.mktemp("lab")
+    with hub_here(folder) as address, open_store(folder / "runs.db") as store:
         for name in ("pi", "phone"):
             registered(store, name)
-        yield store, str(client.base_url).rstrip("/")
+        yield store, address
 
 
 def registered(store, name):
@@ -98,12 +102,18 @@ def measured(page):
     return re.search("/fleet/jobs/([0-9a-z]+)", page.url)[1]
 
 
-def test_four_clicks_from_a_file_to_a_shared_run(browser, net, tmp_path, roofs):
-    with (
-        hub_process(tmp_path) as address,
-        agent_process(address, "lab", tmp_path / "device"),
-        visiting(browser, address) as page,
-    ):
+@pytest.fixture(scope="module")
+def measuring(tmp_path_factory, roofs):
+    """The address of a hub whose jobs have few runs, and that has a real agent."""
+    folder = tmp_path_factory.mktemp("measuring")
+    with pytest.MonkeyPatch.context() as patch, hub_here(folder) as address:
+        patch.setattr(new_runs, "MeasureRequest", partial(MeasureRequest, plan=QUICK))
+        with agent_process(address, "lab", folder / "device"):
+            yield address
+
+
+def test_four_clicks_from_a_file_to_a_shared_run(browser, net, measuring):
+    with visiting(browser, measuring) as page:
         page.add_init_script(CLICKS)
         page.goto("/")
         page.get_by_role("link", name="New run").click()
@@ -122,18 +132,14 @@ def test_four_clicks_from_a_file_to_a_shared_run(browser, net, tmp_path, roofs):
         page.locator("#shared").wait_for()
         shared = page.locator("#shared input").input_value()
         assert int(page.evaluate("sessionStorage.clicks")) - 1 <= 4  # a label's click counts for its input once more
-        with visiting(browser, address) as other:
+        with visiting(browser, measuring) as other:
             other.goto(shared)
             assert "net" in other.locator("h1").inner_text()
 
 
-def test_four_clicks_from_a_dropped_file_to_a_shared_int8_model_with_its_proof(browser, tmp_path, roofs):
+def test_four_clicks_from_a_dropped_file_to_a_shared_int8_model_with_its_proof(browser, tmp_path, measuring):
     dense = dense_layers(tmp_path / "dense.onnx")
-    with (
-        hub_process(tmp_path) as address,
-        agent_process(address, "lab", tmp_path / "device"),
-        visiting(browser, address) as page,
-    ):
+    with visiting(browser, measuring) as page:
         page.add_init_script(CLICKS)
         page.goto("/")
         page.get_by_role("link", name="New run").click()
@@ -156,7 +162,7 @@ def test_four_clicks_from_a_dropped_file_to_a_shared_int8_model_with_its_proof(b
         page.locator("#share").click()
         page.locator("#shared").wait_for()
         assert int(page.evaluate("sessionStorage.clicks")) <= 4
-        with visiting(browser, address) as other:
+        with visiting(browser, measuring) as other:
             other.goto(page.locator("#shared input").input_value())
             assert "outputs right" in other.locator("#proof").inner_text()
             assert other.locator("#proof a").count() == 0  # whoever reads takes nothing away

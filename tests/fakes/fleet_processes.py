@@ -7,8 +7,13 @@ import sys
 import threading
 from contextlib import contextmanager
 
+import pytest
+
 from fakes.waiting import until
+from inferometer.hub.fleet import forecasting
+from inferometer.hub.fleet.forecast import answer
 from inferometer.store.store import open_store
+from unit.hub.web.samples import hub
 
 
 class Process:
@@ -66,6 +71,17 @@ def hub_process(folder, *options):
         yield process.until(r"The hub is at (https?://\S+[^/])/ ")[1]
     finally:
         process.stop()
+
+
+@contextmanager
+def hub_here(folder, **rules):
+    """The address of a hub in this process, for tests of agents: starting one takes longer than what is asked of it.
+
+    Models are read and priced in this process too, and not in a box, which takes a second and has tests of its own.
+    """
+    with pytest.MonkeyPatch.context() as patch, hub(folder, **rules) as (_, client):
+        patch.setattr(forecasting, "in_a_process", lambda asked, *_: answer(asked))
+        yield str(client.base_url).rstrip("/")
 
 
 @contextmanager

@@ -16,6 +16,7 @@ from onnx import TensorProto, helper, numpy_helper
 from fakes.adb_server import SERIAL, AdbServerFake
 from fakes.device_services import KEY, SECRET, TOKEN, DeviceFarmService, QaiHubService, a_profile, serving
 from fakes.fleet_processes import agent_process, hub_process
+from fakes.once import known_device
 from fakes.sshd import WHY_NOT, start_sshd
 from fakes.waiting import until
 from inferometer.engines.results.detect import import_file
@@ -52,6 +53,11 @@ def dense_layers(path, width=64):
     return path
 
 
+def table(profile):
+    """What must not depend on where a model runs: everything of its ops but their times."""
+    return tuple((op.name, op.kind, op.count, op.unit, op.flops, op.bytes) for op in profile.phases[-1].ops)
+
+
 def packed(path, plan=QUICK, runtime="onnxruntime"):
     asked = MeasureRequest(model=str(path), runtime=runtime, plan=plan, guarded=False, energy=False, threads=1)
     return pack_measurement("profile", asked, Judging(predict=False))
@@ -63,7 +69,7 @@ class GivenPlace:
 
     place: Any
     root: Path
-    ops: tuple[str, ...] = ("first",)
+    ops: tuple[tuple[Any, ...], ...] = (("first", "activation", 1, "cpu", 4.0, 32.0),)  # four values in and out
     keeps_partial: bool = True
     service: Any = None  # a server of ours that it speaks with
 
@@ -98,7 +104,7 @@ def local(tmp_path_factory):
 def ssh(tmp_path_factory):
     if WHY_NOT:
         pytest.skip(WHY_NOT)
-    root, sshd = tmp_path_factory.mktemp("device"), start_sshd(tmp_path_factory.mktemp("sshd"))
+    root, sshd = known_device(tmp_path_factory.mktemp("device")), start_sshd(tmp_path_factory.mktemp("sshd"))
     try:
         with resolve(sshd.address(root=root, python=sys.executable)) as place:
             yield GivenPlace(place, root)
@@ -112,18 +118,22 @@ class GivenBundle(GivenPlace):
         device = self.root / "device"
         device.mkdir(exist_ok=True)
         carried = Path(shutil.copy(handle.folder, device))
-        ran = subprocess.run([sys.executable, carried.name], cwd=device, capture_output=True, text=True, check=False)
+        command = [sys.executable, carried.name, "--work", str(self.root / "work")]
+        ran = subprocess.run(command, cwd=device, capture_output=True, text=True, check=False)
         assert (device / "result.json").is_file(), ran.stderr
         shutil.move(device / "result.json", self.root / "result.json")
 
     def left(self, handle) -> list[str]:
-        return sorted(path.name for path in (self.root / "device").iterdir() if path.name != Path(handle.folder).name)
+        jobs = (self.root / "work" / "jobs").iterdir()
+        there = (path for path in (self.root / "device").iterdir() if path.name != Path(handle.folder).name)
+        return sorted(path.name for path in (*jobs, *there))
 
 
 @contextmanager
 def bundle(tmp_path_factory):
     """With the packages that the device has: packing them takes longer than all else."""
     root = tmp_path_factory.mktemp("bundle")
+    known_device(root / "work")
     with resolve(f"bundle:{root}/job.zip?leave=msgspec,numpy,psutil,onnxruntime,onnx") as place:
         yield GivenBundle(place, root)
 
@@ -163,7 +173,7 @@ def adb(tmp_path_factory):
     binary = root / "benchmark_model"
     binary.write_text(BENCHMARK)
     binary.chmod(0o755)
-    ops = tuple(op.name for op in import_file(RECORDED / "litert.txt")[0].phases[-1].ops)
+    ops = table(import_file(RECORDED / "litert.txt")[0])
     try:
         with resolve(f"adb:{SERIAL}?server={server.address}&binary={binary}&folder={root}/files") as place:
             yield GivenPhone(place, root / "files", ops, keeps_partial=False)
@@ -190,6 +200,9 @@ def hub(tmp_path_factory):
         yield GivenHub(place, root)
 
 
+QAI_OPS = (("conv", "convolution", 1, "npu", None, None), ("softmax", "softmax", 1, "cpu", None, None))
+
+
 class GivenQaiHub(GivenPhone):
     def _file(self, folder, name):
         (folder / name).write_bytes(name.encode())
@@ -212,7 +225,7 @@ def qai_hub(tmp_path_factory):
         patch.setenv("INFEROMETER_CACHE", str(root / "cache"))
         patch.setattr(services, "_LOOK_S", 0.0)
         with resolve("qai-hub:Samsung Galaxy S24") as place:
-            given = GivenQaiHub(place, root / "cache", ("conv", "softmax"), keeps_partial=False)
+            given = GivenQaiHub(place, root / "cache", QAI_OPS, keeps_partial=False)
             given.service = service
             yield given
 
@@ -231,7 +244,7 @@ def device_farm(tmp_path_factory):
     (root / "host").mkdir()
     binary = root / "benchmark_model"
     binary.write_text(BENCHMARK)
-    ops = tuple(op.name for op in import_file(RECORDED / "litert.txt")[0].phases[-1].ops)
+    ops = table(import_file(RECORDED / "litert.txt")[0])
     with serving(DeviceFarmService(root / "host")) as service, pytest.MonkeyPatch.context() as patch:
         patch.setenv("AWS_ENDPOINT_URL_DEVICE_FARM", service.url)
         patch.setenv("AWS_ACCESS_KEY_ID", KEY)

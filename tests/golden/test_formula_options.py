@@ -69,6 +69,7 @@ EXAMPLES = [
     ("bisection_bandwidth", {"nodes": 16, "link_bandwidth": 3, "topology": "ring"}, "topology", 6),  # two links are cut
     ("bisection_bandwidth", {"nodes": 16, "link_bandwidth": 3, "topology": "mesh"}, "topology", 192),  # 8 · 8 links
     ("bisection_bandwidth", {"nodes": 4, "link_bandwidth": 3, "topology": "fat-tree"}, "topology", 6),  # half the nodes
+    ("bisection_bandwidth", {"nodes": 16, "link_bandwidth": 2, "topology": "dragonfly"}, "topology", 8),  # a quarter
     ("edgeprofiler_energy", {"flops": 0, "bytes": 3, "joules_per_byte": 5}, "joules_per_byte", 15.0),
 ]  # fmt: skip
 

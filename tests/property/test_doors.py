@@ -5,7 +5,7 @@ base of a what-if, and the accuracy page. With a shipped calibration, with one o
 """
 
 import json
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from itertools import product
 
@@ -19,6 +19,7 @@ from inferometer.core.errors import InferometerError
 from inferometer.known import device
 from inferometer.predict.ask import ask
 from inferometer.predict.basis.files import SHIPPED, files_in, own_folder, read_calibration, write_calibration
+from inferometer.predict.fields import ASKED
 from inferometer.predict.options import Options
 from inferometer.predict.served.question import served
 from inferometer.understand.accuracy.cases import AccuracyCase, case_graph
@@ -169,6 +170,45 @@ def test_a_batch_and_as_many_users_take_the_same_steps(runtime):
             )  # fmt: skip
             of_users = served(question).step.decode_seconds(batch / plan.get("dp", 1), context)
             assert question.answer().phase("decode").time_s == pytest.approx(of_users, rel=0.01)
+
+
+BESIDE_USERS = {
+    "weights": "f8e4m3", "kv": "f8e4m3", "batch": 8, "prompt": 700, "generate": 50, "context": 900, "tp": 2, "pp": 2,
+    "dp": 2, "threads": 4, "prefill_on": "nvidia-h200", "engine_version": "0.5.3", "chunk": 64, "cached_prefix": 100,
+    "draft": "llama-3.2-1b", "storage": "1GB/s", "tokenise": "2us", "sampling": "1ms", "detokenise": "1us",
+    "usd_per_hour": 3.0, "spot": True, "grid": "world", "battery": "50Wh", "cooling": "300W", "per_second": 3.0,
+    "battery_efficiency": 0.5, "layout": "nhwc", "host_speed": 0.5, "frame_rate": 30.0, "audio": "10s", "image": 224,
+    "offload_layers": 4, "override": ("*.mlp.*=i4",), "steps": 4, "micro_batches": 2, "imbalance": 1.5,
+    "runtime": "sglang", "priors": True, "ep": 2, "offload_experts": True, "overlap": 0.5, "link": "infiniband-ndr",
+    "sequence_parallel": True, "acceptance": 0.5, "draft_length": 3, "joules_per_flop": "1pJ", "joules_per_byte": "1pJ",
+    "pue": 1.2, "sizes": {"query": 9}, "activations": "f32", "instance": "runpod-h100-sxm",
+}  # fmt: skip
+NEEDED = {
+    "overlap": {"tp": 2}, "link": {"tp": 2}, "sequence_parallel": {"tp": 2}, "micro_batches": {"pp": 2},
+    "acceptance": {"draft": "llama-3.2-1b"}, "draft_length": {"draft": "llama-3.2-1b"}, "pue": {"grid": "world"},
+    "joules_per_flop": {"joules_per_byte": "1pJ"}, "joules_per_byte": {"joules_per_flop": "1pJ"},
+}  # fmt: skip
+
+
+def test_what_is_asked_beside_users_changes_what_they_see_or_is_refused():
+    """A context, a batch and a chunk were once taken and left aside, so that two doors gave two answers."""
+    assert BESIDE_USERS.keys() == ASKED.keys() - {"calibration"}
+    unused = []
+    for name, value in BESIDE_USERS.items():
+        plain, beside = NEEDED.get(name, {}), {"users": 64, "on": "nvidia-h100-sxm"}
+        with suppress(InferometerError):  # it is refused
+            found = im.predict("llama-3.1-8b", **beside, **plain, **{name: value})
+            before = im.predict("llama-3.1-8b", **beside, **plain)
+            unused += [name] if replace(found, notes=()) == replace(before, notes=()) else []
+    assert unused == []
+
+
+def test_a_step_of_users_is_that_of_a_batch():
+    """Prompts of others are what a token takes beside it, and both are told."""
+    users = im.predict("llama-3.1-8b", on="nvidia-h100-sxm", users=64)
+    batch = im.predict("llama-3.1-8b", on="nvidia-h100-sxm", batch=64)
+    assert users.step_s == pytest.approx(batch.summary.tpot_s, rel=0.01)
+    assert users.tpot_s > 1.2 * users.step_s
 
 
 def test_the_accuracy_page_judges_what_predict_answers():

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
-from sqlalchemy import func, select, text
+from sqlalchemy import func, select
 
 from fakes.fleet import a_job, a_result
 from inferometer.core.errors import DomainError
@@ -59,8 +59,7 @@ class Queue(RuleBasedStateMachine):
             place = shutil.copy(place, self.folder / "runs.db")
         self.store = open_store(place, clock=self.clock)
         if self.kind != "sqlite":
-            every = ", ".join(metadata.tables)
-            self.store.database.write(lambda connection: connection.execute(text(f"TRUNCATE {every}")))
+            self.store.database.write(lambda connection: postgres.emptied(connection, metadata.sorted_tables))
         self.fleet = Fleet.of(self.store, TIMING)
         self.store.create_user("ada")
         self.tokens = {}
@@ -285,8 +284,6 @@ def test_whatever_happens_on_sqlite(tmp_path):
 
 
 @pytest.mark.slow
-def test_whatever_happens_on_postgresql():
-    with postgres.server() as server:
-        PLACES["postgresql"] = server.url(server.database())
-        open_store(PLACES["postgresql"]).close()
-        run_state_machine_as_test(OnPostgres, settings=settings_of(5))
+def test_whatever_happens_on_postgresql(postgres_server):
+    PLACES["postgresql"] = postgres_server.new_store()
+    run_state_machine_as_test(OnPostgres, settings=settings_of(5))

@@ -141,6 +141,7 @@ def _can_i_run() -> Plain:
         "capacity_bytes": _NUMBERS,
         "forms": _list_of("RunnableForm"),
         "notes": _TEXTS,
+        "quality": _TEXT_OR_NULL,
     }
     return _object(properties, _definitions(RunnableForm))
 

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Unpack
+from typing import TYPE_CHECKING, Any, Literal, Unpack
 
 from inferometer.core.errors import DomainError
 from inferometer.core.traffic.arrivals import Arrivals, Process
 from inferometer.core.traffic.lengths import Lengths, listed_lengths, parse_lengths
 from inferometer.core.traffic.objectives import parse_objective
 from inferometer.core.traffic.traces import read_trace
-from inferometer.known.engines import serving_engine
-from inferometer.predict.ask import ask, taking
+from inferometer.predict.ask import taking
 from inferometer.predict.fields import fields_that, in_python, require_fields
 from inferometer.serving.load.plan import LoadPlan, LoadStep
 
@@ -26,7 +25,7 @@ if TYPE_CHECKING:
     from inferometer.predict.asked import AskedOfService
     from inferometer.predict.options import Options
     from inferometer.serving.plans.asked import Goal, PlanAnswer
-    from inferometer.serving.simulate.service import Routing
+    from inferometer.serving.simulate.service import Routing, Signal
 
 Length = int | str
 Goals = str | tuple[str, ...]
@@ -71,47 +70,81 @@ def simulate(  # noqa: PLR0913 - everything that a simulation depends on
     model: str | Path | Graph,
     *,
     on: str | Device,
-    rate: float | None = None,
-    concurrency: int | None = None,
+    rate: float | str | None = None,
+    concurrency: int | str | None = None,
     trace: str | Path | None = None,
-    requests: int | None = None,
+    requests: int | str | Path | None = None,
     duration_s: float | None = None,
     prompt: Length = 512,
     generate: Length = 128,
     arrivals: Process = "poisson",
+    burstiness: float = 1.0,
+    ramp: str | None = None,
+    saturate: bool = False,
+    within: bool = False,
+    speed: float = 1.0,
+    from_s: float | None = None,
+    shared_prefix: int | str | None = None,
+    turns: int = 1,
+    think_s: float = 0.0,
     slo: Goals = (),
+    n: int = 1,
     dp: int = 1,
     replicas: int = 1,
     routing: Routing = "least-loaded",
+    autoscale: str | None = None,
+    cold_start_s: float = 60.0,
+    scale_by: Signal = "requests",
     max_num_seqs: int | None = None,
     max_num_batched_tokens: int | None = None,
     kv_blocks: int | None = None,
+    block_size: int | None = None,
+    max_model_len: int | None = None,
+    max_queue: int | None = None,
+    timeout_s: float | None = None,
+    cancel: str | None = None,
+    acceptance_spread: float = 0.0,
+    lora: str | None = None,
+    max_loras: int = 1,
+    images: str | None = None,
+    encoder: str | float | None = None,
+    prefix_cache: bool = True,
+    kv_offload: str | None = None,
+    preemption: Literal["recompute", "swap"] = "recompute",
+    priorities: str | None = None,
+    prefill_on: str | Device | None = None,
+    prefill_replicas: int = 1,
+    prefill_tp: int | None = None,
     options: Options | None = None,
     seed: int = 0,
     **asked: Unpack[AskedOfService],
 ) -> Profile:
     """A service under load, simulated: `simulate("llama-3.1-8b", on="nvidia-h100-sxm", rate=20, requests=2000)`.
 
-    One of `rate`, `concurrency` or `trace` says what comes. `dp` are data-parallel ranks of a replica. What serves is
-    asked as in `predict`. The result has the shape of a load test.
+    One of `rate`, `concurrency`, `ramp` or `trace` says what comes. `dp` are data-parallel ranks of a replica. What
+    serves is asked as in `predict`. The other keywords are the options of `inferometer simulate`, which explains them;
+    times are in seconds. The result has the shape of a load test.
     """
-    from inferometer.serving.simulate.plan import SimulationPlan  # noqa: PLC0415 - the simulator, for this alone
+    from inferometer.serving.asked import service_plan, traffic_from  # noqa: PLC0415 - the simulator, for this alone
     from inferometer.serving.simulate.run import simulate as simulate_plan  # noqa: PLC0415 - as above
 
     require_fields(asked, _SERVED)
-    asked["runtime"] = asked.get("runtime") or serving_engine()
-    question = ask(model, on=on, options=options, **asked)
-    traffic = LoadPlan(
-        url="simulated", steps=(_step(rate, concurrency, trace, arrivals),),
-        trace=None if trace is None else read_trace(Path(trace)), requests=requests, duration_s=duration_s,
-        prompt=_lengths(prompt), generate=_lengths(generate), objectives=_objectives(slo), seed=seed,
-    )  # fmt: skip
-    return simulate_plan(
-        SimulationPlan(
-            question=question, traffic=traffic, replicas=replicas, ranks=dp, routing=routing,
-            tokens=max_num_batched_tokens, sequences=max_num_seqs, blocks=kv_blocks,
-        )
-    )  # fmt: skip
+    given: dict[str, Any] = {
+        **{name: asked.get(name, field.default) for name, field in _SERVED.items()},
+        "rate": rate, "concurrency": concurrency, "trace": trace, "requests": requests, "duration": duration_s,
+        "prompt": prompt, "generate": generate, "arrivals": arrivals, "burstiness": burstiness, "ramp": ramp,
+        "saturate": saturate, "within": within, "speed": speed, "from_time": from_s, "shared_prefix": shared_prefix,
+        "turns": turns, "think": think_s, "objectives": (slo,) if isinstance(slo, str) else slo, "answers": n,
+        "ranks": dp, "replicas": replicas, "routing": routing, "autoscale": autoscale, "cold_start": cold_start_s,
+        "signal": scale_by, "sequences": max_num_seqs, "tokens": max_num_batched_tokens, "blocks": kv_blocks,
+        "block_tokens": block_size, "longest": max_model_len, "queue": max_queue, "timeout": timeout_s,
+        "cancel": cancel, "spread": acceptance_spread, "lora": lora, "slots": max_loras, "images": images,
+        "encoder": encoder, "no_prefix_cache": not prefix_cache, "kv_offload": kv_offload, "preemption": preemption,
+        "priorities": priorities, "prefill_on": prefill_on, "prefill_replicas": prefill_replicas,
+        "prefill_tp": prefill_tp, "options": options, "seed": seed,
+    }  # fmt: skip
+    traffic, whole = traffic_from(given, None)
+    return simulate_plan(service_plan(model, on, given, traffic, whole=whole))
 
 
 def plan(  # noqa: PLR0913 - everything that a plan depends on
@@ -127,6 +160,8 @@ def plan(  # noqa: PLR0913 - everything that a plan depends on
     runtimes: Iterable[str] = (),
     weights: Iterable[str | None] = (),
     tp: Iterable[int] = (),
+    pp: Iterable[int] = (),
+    ep: Iterable[int] = (),
     most_devices: int = 256,
     availability: float | None = None,
     headroom: float = 0.0,
@@ -167,9 +202,9 @@ def plan(  # noqa: PLR0913 - everything that a plan depends on
             prompt=_lengths(prompt) if played is None else listed_lengths(played.input_tokens, played.name),
             generate=_lengths(generate) if played is None else listed_lengths(played.output_tokens, played.name),
             objectives=_objectives(slo), goal=goal, devices=tuple(devices), runtimes=tuple(runtimes),
-            weights=tuple(weights), tp=tuple(tp), most_devices=most_devices, availability=availability,
-            headroom=headroom, discount=discount, fallback=fallback, edge=first, keep=keep, seed=seed,
-            options=options or Given(),
+            weights=tuple(weights), tp=tuple(tp), pp=tuple(pp), ep=tuple(ep), most_devices=most_devices,
+            availability=availability, headroom=headroom, discount=discount, fallback=fallback, edge=first, keep=keep,
+            seed=seed, options=options or Given(),
         ),
         engine=engine,
     )  # fmt: skip

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from inferometer.cli.options import format_option, print_document, print_table, say
+from inferometer.cli.options import Whole, format_option, print_document, print_table, say
 from inferometer.cli.storing import open_chosen, store_option
 
 if TYPE_CHECKING:
@@ -88,8 +88,8 @@ def remove_member(project: str, person: str, store: str | None) -> None:
 @click.option(
     "--open/--closed", "opened_up", default=None, help="Let everybody who is signed in read it, or members only."
 )
-@click.option("--writer-priority", type=click.IntRange(-100, 100), help="Highest priority of a writer's jobs.")
-@click.option("--owner-priority", type=click.IntRange(-100, 100), help="Highest priority of an owner's jobs.")
+@click.option("--writer-priority", type=Whole(-100, 100), help="Highest priority of a writer's jobs.")
+@click.option("--owner-priority", type=Whole(-100, 100), help="Highest priority of an owner's jobs.")
 @store_option
 @format_option
 def project_command(
@@ -177,7 +177,7 @@ def list_devices(store: str | None, form: str) -> None:
 @click.option("--project", metavar="NAME", help="Only what was done in this project.")
 @click.option("--user", metavar="NAME", help="Only what this user did.")
 @click.option("--since", metavar="WHEN", help="Only since then: 2h, 3d, 2025-11-01, 2025-11-01T08:30.")
-@click.option("--limit", type=click.IntRange(1, 10_000), default=100, show_default=True, help="Entries at most.")
+@click.option("--limit", type=Whole(1, 10_000), default=100, show_default=True, help="Entries at most.")
 @store_option
 @format_option
 def audit_command(

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any, TypedDict
 
 import click
 
+from inferometer.cli.options import BATCH, IMAGE, MEMORY, RUNS, SEED, THREADS, TIME, WARMUP
 from inferometer.cli.progress import progress_line, step_text
-from inferometer.core.errors import DomainError, EngineError, GateError, UnitError
+from inferometer.core.errors import DomainError, EngineError, GateError
 from inferometer.core.units import parse_quantity
 from inferometer.predict.flags import parse_sizes
 
@@ -39,10 +40,10 @@ def subject_options(function: click.decorators.FC) -> click.decorators.FC:
     """What to run, and how."""
     for option in reversed((
         click.option("--runtime", metavar="NAME", help="The engine.  [default: the first that can open the model]"),
-        click.option("--batch", default=1, metavar="N", help="Inputs or sequences at once."),
+        click.option("--batch", type=BATCH, default=1, help="Inputs or sequences at once."),
         click.option("--prompt", metavar=_LIST, help="Prompt length in tokens; a list measures each length."),
         click.option("--generate", metavar=_LIST, help="Tokens to generate."),
-        click.option("--image", type=int, metavar="N", help="Side of the input image, in pixels."),
+        click.option("--image", type=IMAGE, help="Side of the input image, in pixels."),
         click.option("--size", "sizes", multiple=True, metavar="NAME=N", help="Any other size the model leaves open."),
         click.option("--input", "inputs", multiple=True, metavar="NAME=VALUE", help="A number or a .npy file."),
         click.option("--weights", metavar="FORMAT", help="Format of generated weights: f32, f16, q8_0, q4_0 …"),
@@ -50,15 +51,15 @@ def subject_options(function: click.decorators.FC) -> click.decorators.FC:
             "--activations", "precision", metavar="FORMAT",
             help="Format to compute in, if the engine has a choice.",
         ),
-        click.option("--threads", type=int, metavar="N", help="Engine threads.  [default: one per physical core]"),
+        click.option("--threads", type=THREADS, help="Engine threads.  [default: one per physical core]"),
         click.option("--unit", metavar="UNIT", help="Where to run: cpu, gpu, npu; gpu:1 is the second GPU."),
         click.option("--provider", "providers", multiple=True, metavar="NAME", help="An execution provider."),
         click.option("--optimisation", metavar="LEVEL", help="Graph optimisation: none, basic, extended, all."),
         click.option("--option", "options", multiple=True, metavar="KEY=VALUE", help="Passed to the engine unchanged."),
-        click.option("--timeout", metavar="TIME", default="10 min", help="Stop an engine that is silent for longer."),
-        click.option("--memory-limit", metavar="SIZE", help="Stop an engine that uses more memory."),
+        click.option("--timeout", type=TIME, default="10 min", help="Stop an engine that is silent for longer."),
+        click.option("--memory-limit", type=MEMORY, help="Stop an engine that uses more memory."),
         click.option("--ignore-memory", is_flag=True, help="Run a model though it seems not to fit into memory."),
-        click.option("--seed", default=0, metavar="N", help="Seed of random inputs and weights."),
+        click.option("--seed", type=SEED, default=0, help="Seed of random inputs and weights."),
         trust_option,
     )):  # fmt: skip
         function = option(function)
@@ -69,12 +70,12 @@ def measuring_options(function: click.decorators.FC) -> click.decorators.FC:
     """What to run, how, and how often."""
     for option in reversed((
         click.option("--depth", metavar=_LIST, help="Tokens already in the cache before the prompt."),
-        click.option("--runs", type=int, metavar="N", help="Minimum number of runs.  [default: 30; generation 5]"),
-        click.option("--seconds", metavar="TIME", help="Minimum time for all runs.  [default: 1 s; generation 2 s]"),
-        click.option("--seconds-at-most", metavar="TIME", help="Maximum time.  [default: 30 s; generation 60 s]"),
-        click.option("--sustained", metavar="TIME", help="Whether the speed lasts for so long, such as 30min."),
-        click.option("--cool-down", metavar="TIME", help="First wait, at most so long, until the machine is cool."),
-        click.option("--warmup", type=int, metavar="N", help="Warm-up runs.  [default: until times are steady]"),
+        click.option("--runs", type=RUNS, help="Minimum number of runs.  [default: 30; generation 5]"),
+        click.option("--seconds", type=TIME, help="Minimum time for all runs.  [default: 1 s; generation 2 s]"),
+        click.option("--seconds-at-most", type=TIME, help="Maximum time.  [default: 30 s; generation 60 s]"),
+        click.option("--sustained", type=TIME, help="Whether the speed lasts for so long, such as 30min."),
+        click.option("--cool-down", type=TIME, help="First wait, at most so long, until the machine is cool."),
+        click.option("--warmup", type=WARMUP, help="Warm-up runs.  [default: until times are steady]"),
         click.option("--no-shape", is_flag=True, help="Only measure the total: no layers."),
         click.option("--no-guard", is_flag=True, help="Do not check that the machine is quiet."),
         click.option("--strict", is_flag=True, help="Exit with 1 if the machine was not quiet."),
@@ -152,7 +153,7 @@ def measurement_from(
         ),
         plan=_plan(options),
         sustained_s=_sustained(options),
-        cool_down_s=None if options["cool_down"] is None else _quantity("cool-down", options["cool_down"], "s"),
+        cool_down_s=None if options["cool_down"] is None else parse_quantity(options["cool_down"], "s"),
         cases=_cases(prompts, generates, depths, words),
         words=words,
         weights=options["weights"],
@@ -165,8 +166,8 @@ def measurement_from(
         inputs=_parse_pairs(options["inputs"], "input"),
         options=_parse_pairs(options["options"], "option"),
         limits=ChildLimits(
-            silence_s=_quantity("timeout", options["timeout"], "s"),
-            memory_bytes=None if memory is None else int(_quantity("memory-limit", memory, "B")),
+            silence_s=parse_quantity(options["timeout"], "s"),
+            memory_bytes=None if memory is None else int(parse_quantity(memory, "B")),
         ),
         seed=options["seed"],
         ignore_memory=options["ignore_memory"],
@@ -176,14 +177,6 @@ def measurement_from(
         strict=options["strict"],
         command=command,
     )
-
-
-def _quantity(option: str, text: str, unit: str) -> float:
-    """Parse the value of an option; the error names the option."""
-    try:
-        return parse_quantity(text, unit)
-    except UnitError as error:
-        raise UnitError(f"--{option} is {text!r}. {error.message}", remedy=error.remedy) from None
 
 
 def _cases(
@@ -233,8 +226,8 @@ def _plan(options: MeasuringOptions) -> Plan | None:
     if span_s is not None:
         # Nothing is repeated and nothing warmed up: what the machine becomes is what is looked for.
         return Plan(seconds=span_s, seconds_at_most=2 * span_s, runs_at_most=_MANY_RUNS, retries=0, warmup=0)
-    most_s = None if most is None else _quantity("seconds-at-most", most, "s")
-    least_s = min(1.0, most_s or 1.0) if seconds is None else _quantity("seconds", seconds, "s")
+    most_s = None if most is None else parse_quantity(most, "s")
+    least_s = min(1.0, most_s or 1.0) if seconds is None else parse_quantity(seconds, "s")
     plan = Plan(seconds=least_s, seconds_at_most=max(30.0, least_s) if most_s is None else most_s, warmup=warmup)
     return plan if runs is None else replace(plan, runs=runs)
 
@@ -248,7 +241,7 @@ def _sustained(options: MeasuringOptions) -> float | None:
         raise DomainError(
             f"--sustained says how long it runs, and --{other.replace('_', '-')} does too.", remedy="Leave one out."
         )
-    span_s = _quantity("sustained", options["sustained"], "s")
+    span_s = parse_quantity(options["sustained"], "s")
     if not _SHORTEST_S <= span_s <= _LONGEST_S:
         raise DomainError(
             f"Speed cannot be watched for {options['sustained']}.", remedy="Give a time from 10 s to a day."

@@ -1,5 +1,6 @@
 """Options that many commands share, and how they print: data on stdout, messages for people on stderr."""
 
+import math
 import re
 import sys
 from collections.abc import Callable, Sequence
@@ -19,13 +20,99 @@ if TYPE_CHECKING:
 F = TypeVar("F", bound=Callable[..., Any])
 
 
+class Whole(click.ParamType):  # type: ignore[type-arg] # newer clicks have one, which older ones refuse
+    """A whole number, also as 1e6. A refusal names the limits; without them, what reads the value has its own."""
+
+    name = "N"
+
+    def __init__(self, least: int | None = None, most: int | None = None) -> None:
+        self.least, self.most = least, most
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        number = _whole(value)
+        if number is None or not _within(number, self.least, self.most):
+            self.fail(f"{str(value)[:40]!r} is not a whole number{_range(self.least, self.most)}.", param, ctx)
+        return number
+
+
+class Number(click.ParamType):  # type: ignore[type-arg] # newer clicks have one, which older ones refuse
+    """A finite number within limits that a refusal names, as above; `between` leaves the limits themselves out."""
+
+    name = "X"
+
+    def __init__(self, least: float | None = None, most: float | None = None, *, between: bool = False) -> None:
+        self.least, self.most, self.between = least, most, between
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        try:
+            number = float(value)
+        except ValueError:
+            number = math.nan
+        on_a_limit = self.between and number in {self.least, self.most}
+        if not math.isfinite(number) or on_a_limit or not _within(number, self.least, self.most):
+            words = f" between {self.least:g} and {self.most:g}" if self.between else _range(self.least, self.most)
+            self.fail(f"{str(value)[:40]!r} is not a finite number{words}.", param, ctx)
+        return number
+
+
+class Amount(click.ParamType):  # type: ignore[type-arg] # newer clicks have one, which older ones refuse
+    """A quantity with its unit, within limits. The text is handed on: what reads it knows what a bare number means."""
+
+    def __init__(self, name: str, unit: str, least: float, most: float) -> None:
+        self.name, self.unit, self.least, self.most = name, unit, least, most
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        from inferometer.core.errors import UnitError
+        from inferometer.core.units import format_quantity, parse_quantity
+
+        try:
+            number = parse_quantity(value, self.unit)
+        except UnitError as error:
+            self.fail(str(error), param, ctx)
+        if not _within(number, self.least, self.most):
+            limits = " to ".join(format_quantity(limit, self.unit) for limit in (self.least, self.most))
+            self.fail(f"{value[:40]!r} is not within {limits}.", param, ctx)
+        return str(value)
+
+
+def _whole(value: Any) -> int | None:
+    try:
+        return int(value)
+    except ValueError:  # no digits alone, or more of them than any number here has
+        pass
+    try:
+        number = float(value)
+    except ValueError:
+        return None
+    return int(number) if number.is_integer() else None
+
+
+def _within(number: float, least: float | None, most: float | None) -> bool:
+    return (least is None or number >= least) and (most is None or number <= most)
+
+
+def _range(least: float | None, most: float | None) -> str:
+    return "" if least is None or most is None else f" from {least:,} to {most:,}"
+
+
+# Limits that several commands share. Beyond them a number is a slip of the pen, or would not end in anyone's lifetime.
+SEED = Whole(0, (1 << 32) - 1)  # what every engine takes
+RUNS, WARMUP = Whole(1, 1_000_000), Whole(0, 1_000_000)
+BATCH, TOKENS, IMAGE, THREADS, PORT = (
+    Whole(1, 1 << 20), Whole(1, 1 << 27), Whole(1, 1 << 14), Whole(1, 1 << 16), Whole(0, 65_535),
+)  # fmt: skip
+DEVICES, SHARE = Whole(1, 1 << 16), Number(0, 1)
+TIME, MEMORY = Amount("TIME", "s", 0, 366 * 86_400.0), Amount("SIZE", "B", 1, 1e18)
+ALPHA, RATE, SPEED, BURSTINESS = Number(0, 1, between=True), Number(0, 1e9), Number(1e-6, 1e6), Number(0.01, 100)
+
+
 def format_option(function: F) -> F:
     choice = click.Choice(FORMATS)
     return click.option("--format", "form", type=choice, default="table", help="Output format.")(function)
 
 
 def percentile_option(function: F) -> F:
-    share = click.FloatRange(0, 100, min_open=True, max_open=True)
+    share = Number(0, 100, between=True)
     words = "Also show this percentile of the times with its interval, such as 99; may be repeated."
     return click.option("--percentile", "percentiles", multiple=True, type=share, metavar="P", help=words)(function)
 

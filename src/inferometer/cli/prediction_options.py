@@ -7,15 +7,17 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from inferometer.cli.options import SHARE, Number, Whole
+
 if TYPE_CHECKING:
     from inferometer.predict.fields import Field, Takes
 
 F = TypeVar("F", bound=Callable[..., Any])
 
 _TAKEN: dict[Takes, dict[str, Any]] = {
-    "whole": {"type": int},
-    "number": {"type": float},
-    "share": {"type": click.FloatRange(0, 1)},
+    "whole": {"type": Whole()},  # a question names its limits
+    "number": {"type": Number()},
+    "share": {"type": SHARE},
     "switch": {"is_flag": True},
     "text": {},
     "texts": {"multiple": True},

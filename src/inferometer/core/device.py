@@ -136,6 +136,7 @@ class Device:
     cores: Sourced | None = None
     core_groups: tuple[CoreGroup, ...] = ()  # the fastest cores first
     clock_hz: Sourced | None = None
+    vector_bits: int | None = None  # of a CPU: the registers that its f32 peak needs, where that is known
     launch_s: Sourced | None = None  # host cost of starting one kernel
     call_s: Sourced | None = None  # of a CPU: one call from Python into compiled code, as `inferometer doctor` reads it
     power_w: Sourced | None = None

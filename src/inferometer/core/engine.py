@@ -9,10 +9,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import field, replace
 from fnmatch import fnmatchcase
+from functools import partial
 from typing import TYPE_CHECKING, Literal
 
 from inferometer.core.device import Sourced
 from inferometer.core.frozen import frozen
+from inferometer.core.kept import Kept
 from inferometer.core.workload import Precision
 
 if TYPE_CHECKING:
@@ -80,6 +82,7 @@ class Overheads:
         return replace(self, kernel_s=kernel, step_s=step)
 
 
+_emulating = Kept()
 DYNAMIC = "dynamic"  # in an engine's arithmetic: the format whose speed its ops have that quantise what they read
 
 
@@ -89,35 +92,39 @@ class RuntimeEffects:
 
     `fused` names op kinds (`norm`, or `norm:batch` for one of its forms) that run inside their neighbours, wherever
     they stand or, as `convolution+activation:relu`, only in a group that begins with such an op: `chains` joins them
-    with each other, `epilogues` also with the product before them. `passes` says how many kernels an op of a kind, of
-    a form, or of a kind that reads a format (`convolution:i8`) takes, each of which moves its activations once;
-    `convolution:dynamic` is one that quantises what it reads. `arithmetic` lists, for a number format, the formats it
-    is computed in, the preferred one first: of weights, or of weights beside activations (`i8/f32`: weights alone are
-    quantised). Before it may stand a kind of op (`convolution:f32`), and before that a kind of unit or a CPU's
-    instruction set (`gpu:q4_0`, `arm:convolution:i8`); the narrowest rule counts. `convolution:dynamic` there is what
-    ops that quantise what they read are no faster than. `instead` lists those that stand in
-    for a format that the device has no peak for. Weights in an `expanded` format are written out in the format of the
-    activations before they are used: in all ops, or in those of a kind (`convolution:i8`) that do not read them so.
-    Where activations are bytes too (`convolution:i8/i8`), both are turned to f32 around the product, at each step;
-    those of a `widened` format once, when the model is loaded, for all ops but look-ups. An engine with `held` loads
-    all floats of a model whose layers name no formats into the one that it computes in: the one asked for, else the
-    one that stands there for the unit, else the model's own. A network whose weights are asked for in a format that is
-    `whole` has its activations in it too: the engine quantises all of a network or nothing. `unpack` is how many rows
-    of products reading the weights of a dense layer takes as long as, beyond what the priors of its class have in them.
-    `logits` are needed of a prompt's last token only; a runtime that reads it in chunks may compute them once a
-    `prompt`, or after each `chunk`. A `prompt` is read `whole`, or with its `last` token `apart`: in a step as of
-    decoding, after all others. A model that was compiled for one length `reads` so many tokens in a step, and fewer are
-    padded to it. `merged` are groups of projections, by their last names, that it stores as one matrix;
-    `dynamic` are the kinds of op that it quantises activations for while it runs, where weights are stored for that:
-    others compute in floats. A convolution in groups is none of them unless `convolution:grouped` is. `gathered` is how
-    many rows of products gathering the inputs of such a convolution takes as long as; it is done for one group after
-    the other, and each is a kernel of its own. `grouped` is that of convolutions in groups alone, by a kernel for all
-    of them that is slow. `unquantised` are patterns of the names of ops whose weights keep the model's own format.
-    `reference` is how many times longer than in f32 an op takes that is left to plain loops: `convolution:joined` is
-    one of bytes whose result is joined with others (a concat) before it is quantised, `linear:bf16` one of a format
-    that the device has no instructions for.
-    `winograd` is how many times fewer products a 3 × 3 convolution may need by Winograd's method.
-    `sets` has what it does on CPUs of an instruction set, where that is not the same everywhere.
+    with each other, `epilogues` also with the product before them. `unfused` are those that stay apart behind an op of
+    a format (`convolution:i8+activation:sigmoid`). `passes` says how many kernels an op of a kind, of a form, or of a
+    kind that reads a format (`convolution:i8`) takes, each of which moves its activations once; `convolution:dynamic`
+    is one that quantises what it reads. `arithmetic` lists, for a number format, the formats it is computed in, the
+    preferred one first: of weights, or of weights beside activations (`i8/f32`: weights alone are quantised). Before it
+    may stand a kind of op (`convolution:f32`), and before that a kind of unit or a CPU's instruction set (`gpu:q4_0`,
+    `arm:convolution:i8`); the narrowest rule counts. `convolution:dynamic` there is what ops that quantise what they
+    read are no faster than. `instead` lists those that stand in for a format that the device has no peak for. Weights
+    in an `expanded` format are written out in the format of the activations before they are used: in all ops, or in
+    those of a kind (`convolution:i8`) that do not read them so. Where activations are bytes too (`convolution:i8/i8`),
+    both are turned to f32 around the product, at each step; those of a `widened` format once, when the model is loaded,
+    for all ops but look-ups. Those of an `emulated` one so where the device has no peak for it. An engine with `held`
+    loads all floats of a model whose layers name no formats into the one that it computes in: the one asked for, else
+    the one that stands there for the unit, else the model's own. Language models are made for it with weights in the
+    `stored` format, unless another is asked for. A network whose weights are asked for in a format that is `whole` has
+    its activations in it too: the engine quantises all of a network or nothing. `unpack` is how many rows of products
+    reading the weights of a dense layer takes as long as, beyond what the priors of its class have in them. `logits`
+    are needed of a prompt's last token only; a runtime that reads it in chunks may compute them once a `prompt`, or
+    after each `chunk`. A `prompt` is read `whole`, or with its `last` token `apart`: in a step as of decoding, after
+    all others. A model that was compiled for one length `reads` so many tokens in a step, and fewer are padded to it.
+    `merged` are groups of projections, by their last names, that it stores as one matrix; `dynamic` are the kinds of op
+    that it quantises activations for while it runs, where weights are stored for that: others compute in floats. A
+    convolution in groups is none of them unless `convolution:grouped` is. `gathered` is how many rows of products
+    gathering the inputs of such a convolution takes as long as; it is done for one group after the other, and each is a
+    kernel of its own. `grouped` is that of convolutions in groups alone, by a kernel for all of them that is slow.
+    `unquantised` are patterns of the names of ops whose weights keep the model's own format. `reference` is how many
+    times longer than in f32 an op takes that is left to plain loops: `convolution:joined` is one of bytes whose result
+    is joined with others (a concat) before it is quantised, `linear:bf16` one of a format that the device has no
+    instructions for, `convolution:i8/i8` one whose weights and activations are computed in another, `elementwise:i8`
+    one of bytes without weights. `winograd` is how many times fewer products a 3 × 3 convolution may need by Winograd's
+    method. `vectors` is for how many bits of a CPU's registers its kernels are built: where the peak needs wider ones,
+    it takes as much longer. `sets` has what it does on CPUs of an instruction set, where that is not the same
+    everywhere.
     """
 
     name: str
@@ -125,6 +132,7 @@ class RuntimeEffects:
     execution: Execution = "launched"
     fusion: Fusion = "none"
     fused: frozenset[str] = frozenset()
+    unfused: frozenset[str] = frozenset()
     attention: AttentionPath = "flash"
     cache: CachePath = "direct"
     cache_moves: Sourced | None = None  # how often the cache passes through memory in a step; absent: once
@@ -134,7 +142,9 @@ class RuntimeEffects:
     instead: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     expanded: frozenset[str] = frozenset()
     widened: Mapping[str, str] = field(default_factory=dict)
+    emulated: Mapping[str, str] = field(default_factory=dict)
     held: Mapping[str, str] = field(default_factory=dict)
+    stored: str | None = None
     whole: frozenset[str] = frozenset()
     unpack: Sourced | None = None
     merged: tuple[tuple[str, ...], ...] = ()
@@ -147,20 +157,29 @@ class RuntimeEffects:
     reference: Mapping[str, float] = field(default_factory=dict)
     reads: int | None = None
     winograd: Sourced | None = None
+    vectors: Sourced | None = None
     overheads: Mapping[str, Overheads] = field(default_factory=dict)
     first_run: Sourced | None = None
     notes: str | None = None
     sets: Mapping[str, RuntimeEffects] = field(default_factory=dict)
 
     def at(self, device: Device) -> RuntimeEffects:
-        """What it does on that device."""
-        return self.sets.get(device.engine_set or "", self)
+        """What it does on that device. The same answer is the same object: what is made of it is kept by identity."""
+        found = self.sets.get(device.engine_set or "", self)
+        wider = {name: wide for name, wide in found.emulated.items() if name not in device.peaks}
+        if not wider:
+            return found
+        made = partial(replace, found, widened={**found.widened, **wider})
+        return _emulating.get_or_make(tuple(wider), (found,), made)
 
-    def fuses(self, op: Op, into: str | None = None) -> bool:
-        """Whether it runs inside its neighbours; `into` is the kind of op that their group begins with."""
+    def fuses(self, op: Op, into: Op | None = None) -> bool:
+        """Whether it runs inside its neighbours; `into` is the op that their group begins with."""
         if self.fusion == "none":
             return False
-        return not self.fused.isdisjoint({op.kind, _form(op), f"{into}+{_form(op)}"})
+        kind = None if into is None else into.kind
+        if into is not None and into.inputs and f"{kind}:{into.inputs[0].dtype}+{_form(op)}" in self.unfused:
+            return False
+        return not self.fused.isdisjoint({op.kind, _form(op), f"{kind}+{_form(op)}"})
 
     def kernels(self, op: Op) -> int:
         quantised = op.kind == "convolution" and op.get("dynamic")
@@ -193,11 +212,17 @@ class RuntimeEffects:
         """
         return stored in self.expanded or f"{op.kind}:{stored}" in self.expanded
 
-    def plainly(self, op: Op, stored: str, device: Device) -> float:
-        """How many times longer the op takes here because it is left to plain loops; 1 where it is not."""
-        if op.get("joined"):
-            return self.reference.get(f"{op.kind}:joined", 1.0)
-        return 1.0 if stored in device.peaks else self.reference.get(f"{op.kind}:{stored}", 1.0)
+    def plainly(self, op: Op, stored: str, read: str, computed: str) -> float:
+        """How many times longer the op takes because it has no kernels of its own; 1 where it has.
+
+        `stored` is the format of its weights, where it has some, `read` that of what it reads, and `computed` that of
+        its arithmetic.
+        """
+        if op.get("joined") and f"{op.kind}:joined" in self.reference:
+            return self.reference[f"{op.kind}:joined"]
+        if stored == computed:
+            return 1.0
+        return self.reference.get(f"{op.kind}:{stored}/{read}", self.reference.get(f"{op.kind}:{stored}", 1.0))
 
     def fewer_products(self, op: Op) -> float:
         """How many times fewer products than the direct method an op may need here: 3 × 3 windows, one step apart."""
@@ -205,6 +230,12 @@ class RuntimeEffects:
             return 1.0
         square = tuple(op["kernel"]) == (3, 3) and set(op.get("strides", (1, 1))) == {1}
         return self.winograd.value if square and not op.get("transposed") else 1.0
+
+    def narrower(self, device: Device) -> float:
+        """How many times longer it computes than the peak says, because its kernels have narrower vectors."""
+        if self.vectors is None or device.vector_bits is None:
+            return 1.0
+        return max(1.0, device.vector_bits / self.vectors.value)
 
     def on(self, unit: str) -> Overheads:
         return self.overheads.get(unit, Overheads())
@@ -294,14 +325,15 @@ class EngineDescriptor:
     only for a file that it opens. `usual_on` are the devices whose owners run it, by what a model makes (`tokens` or
     `arrays`), or of one that hears `speech`: there it comes first. `only_on` are those that it runs on at all; none
     stands for every device. Devices are patterns of a unit with a vendor or a name: `npu:Rockchip`,
-    `gpu:nvidia-jetson-*`. `calibrated` says, by unit,
-    what it is calibrated with: probe networks as `files`, the same as PyTorch `modules`, `decoders`, or single
-    `kernels` of PyTorch. Its calibrations are of a format of the activations; where `by_weights` is given they are of a
+    `gpu:nvidia-jetson-*`. It `lacks` models of some architectures. `calibrated` says, by unit, what
+    it is calibrated with: probe networks as `files`, the same as PyTorch `modules`, `decoders`, or single `kernels` of
+    PyTorch. Its calibrations are of a format of the activations; where `by_weights` is given they are of a
     format of the weights, and those are the formats it computes in. One that goes `beyond_peaks` computes in fewer bits
     or with fewer products than a format says unless told otherwise: its calibrations measure the peaks that it reaches.
     `compiled_by` names the runtime that compiles what this one launches op by op. `serving` has the rules of an engine
     that serves many requests at once. `job_options` are those of its options that a job may set: none of them names a
-    file or a library.
+    file or a library. `tuned` are values that are worth a try (`inferometer prepare --tune`): of options, and of
+    `providers`.
     """
 
     effects: RuntimeEffects
@@ -314,6 +346,7 @@ class EngineDescriptor:
     usual_on: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     only_on: tuple[str, ...] = ()
     takes: Takes = "all"
+    lacks: tuple[str, ...] = ()
     small: SmallFormats = field(default_factory=SmallFormats)
     calibrated: Mapping[str, Probing] = field(default_factory=dict)
     calibrated_in: str | None = None  # the format that is calibrated where none is asked for
@@ -322,6 +355,7 @@ class EngineDescriptor:
     compiled_by: str | None = None
     serving: ServingRules | None = None
     job_options: frozenset[str] = frozenset()
+    tuned: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
     @property
     def name(self) -> str:

@@ -125,6 +125,7 @@ def nearest(asked: str, known: Iterable[str], *, count: int = _SUGGESTED) -> tup
     """Known names that look or sound like the one asked for: similar spelling, or the same words in another order."""
     from difflib import SequenceMatcher  # noqa: PLC0415 - only a miss pays for it
 
+    asked = asked[:100]  # comparing takes as long as both are, times each other
     words = _words(asked)
 
     def likeness(name: str) -> float:

@@ -138,14 +138,16 @@ def _factor(name: str, whole: str) -> tuple[Fraction, UnitSymbol]:
     )
 
 
-_QUANTITY = re.compile(r"\s*(\$?)\s*([+-]?(?:\d[\d_]*\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)\s*([^\d\s.,+-].*?|1/\S+)?\s*")
+_LONGEST = 60  # letters of a quantity: nobody writes more, and exact arithmetic with thousands of digits takes long
+_QUANTITY = re.compile(r"\s*(\$?)\s*([+-]?(?:\d[\d_]*\.?\d*|\.\d+)(?:[eE][+-]?\d{1,3})?)\s*([^\d\s.,+-].*?|1/\S+)?\s*")
 
 
 def parse_quantity(text: str, unit: str, *, bare: bool = True) -> float:
     """Text as a number of `unit`. A bare number counts as that unit unless `bare` is False."""
-    match = _QUANTITY.fullmatch(text)
+    match = _QUANTITY.fullmatch(text) if len(text) <= _LONGEST else None
     if match is None:
-        raise UnitError(f"{text!r} is not a quantity.", remedy=_accepted(unit))
+        shown = text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…"
+        raise UnitError(f"{shown!r} is not a quantity.", remedy=_accepted(unit))
     digits, written = match[2].replace("_", ""), match[3]
     if match[1]:  # "$98/h"
         written = f"USD{written or ''}"
@@ -162,7 +164,10 @@ def parse_quantity(text: str, unit: str, *, bare: bool = True) -> float:
         raise UnitError(f"{text!r} cannot be read: {error.message}", remedy=_accepted(unit)) from None
     if ratio is None:
         raise UnitError(f"{text!r} is not a number of {unit}.", remedy=_accepted(unit))
-    return _times(digits, *ratio)
+    try:
+        return _times(digits, *ratio)
+    except OverflowError:
+        raise UnitError(f"{text!r} is not a finite number.", remedy=_accepted(unit)) from None
 
 
 @lru_cache(maxsize=512)

@@ -15,7 +15,7 @@ def _require_whole(name: str, value: object, *, least: int, most: int) -> None:
     if not isinstance(value, int) or isinstance(value, bool) or value < least:
         raise DomainError(f"{name} must be a whole number of {least} or more, and is {value!r}.")
     if value > most:
-        raise DomainError(f"{name} must be a whole number from {least} to {most:,}, and is {value}.")
+        raise DomainError(f"{name} must be a whole number from {least} to {most:,}, and is {str(value)[:40]}.")
 
 
 @frozen

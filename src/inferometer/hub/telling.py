@@ -12,18 +12,21 @@ import smtplib
 import socket
 import ssl
 from email.message import EmailMessage
-from typing import TYPE_CHECKING, Any
+from queue import Empty, SimpleQueue
+from threading import Thread
+from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import quote, unquote, urlsplit
 
 from inferometer.core.errors import PlaceError
 from inferometer.core.settings import value_of
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
     from pathlib import Path
 
     from inferometer.understand.series import Alarm
 
+T = TypeVar("T")
 _TIMEOUT_S = 10.0
 _LETTERS = 140  # of a commit's state, that GitHub takes; GitLab takes 255
 _AGAIN = "The alarm is kept with the run: `inferometer watch RUN --tell PLACE` tells it again."
@@ -97,15 +100,20 @@ def _send_mail(to: str, alarm: Alarm, timeout_s: float) -> None:
     message["Subject"] = f"{model}: {badge_text(alarm)}"
     message["From"], message["To"] = f"inferometer@{socket.getfqdn()}", to
     message.set_content(f"{alarm.sentence}\n\nRun {alarm.run}\n")
-    try:
+    host, port = parts.hostname, parts.port or 0
+
+    def send() -> None:
         kind = smtplib.SMTP_SSL if parts.scheme == "smtps" else smtplib.SMTP
-        with kind(parts.hostname, parts.port or 0, timeout=timeout_s) as server:
+        with kind(host, port, timeout=timeout_s) as server:
             server.ehlo_or_helo_if_needed()
             if parts.scheme == "smtp" and server.has_extn("starttls"):
                 server.starttls(context=ssl.create_default_context())
             if parts.username:
                 server.login(unquote(parts.username), unquote(parts.password or ""))
             server.send_message(message)
+
+    try:
+        _in_time(send, timeout_s)
     except (OSError, smtplib.SMTPException) as error:
         raise PlaceError(f"{to} was not told: {_why(error, timeout_s)}.", remedy=_AGAIN) from None
 
@@ -120,15 +128,39 @@ def _request(method: str, url: str, document: Mapping[str, Any], headers: Mappin
     shown = f"{parts.scheme}://{parts.hostname}"  # the path of a webhook is often its secret
     connection = kind(parts.hostname, parts.port, timeout=timeout_s)
     sent = {"content-type": "application/json", "user-agent": "inferometer", **headers}
-    try:
+
+    def send() -> int:
         connection.request(method, path, json.dumps(document), sent)
-        status = connection.getresponse().status
+        return connection.getresponse().status
+
+    try:
+        status = _in_time(send, timeout_s)
     except (OSError, http.client.HTTPException) as error:
         raise PlaceError(f"{shown} was not told: {_why(error, timeout_s)}.", remedy=_AGAIN) from None
     finally:
         connection.close()
     if not 200 <= status < 300:
         raise PlaceError(f"{shown} was not told: it answered {status}.", remedy=_AGAIN)
+
+
+def _in_time(work: Callable[[], T], timeout_s: float) -> T:
+    """What `work` gives, or a `TimeoutError` after so long in all: a socket's own limit begins anew with every byte."""
+    ended: SimpleQueue[T | Exception] = SimpleQueue()
+
+    def run() -> None:
+        try:
+            ended.put(work())
+        except Exception as error:  # noqa: BLE001 - raised again by who waits
+            ended.put(error)
+
+    Thread(target=run, daemon=True).start()
+    try:
+        found = ended.get(timeout=timeout_s)
+    except Empty:
+        raise TimeoutError from None
+    if isinstance(found, Exception):
+        raise found
+    return found
 
 
 def _why(error: Exception, timeout_s: float) -> str:

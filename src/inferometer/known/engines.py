@@ -56,18 +56,19 @@ if TYPE_CHECKING:
 _GROUP = "inferometer.runtimes"
 _LAST = 1000  # behind every engine that has a rank
 _HEADS = re.compile(r"^\[engines\.\"?([^\]\".]+)\"?\]\n(.*?)(?=^\[|\Z)", re.MULTILINE | re.DOTALL)
-_RANKING = re.compile(r"^(?:opens|rank|first_for|usual_on) *=.*$", re.MULTILINE)
+_RANKING = re.compile(r"^(?:opens|rank|first_for|usual_on|lacks) *=.*$", re.MULTILINE)
 _MADE = ("tokens", "arrays", "speech")
 _BIG = frozenset({"server", "workstation", "desktop"})  # kinds of machine whose GPU has CUDA graphs, if not Apple's
 _EFFECTS = (
-    "title", "execution", "fusion", "fused", "attention", "cache", "cache_moves", "repeat_moves", "passes",
-    "arithmetic", "instead", "expanded", "widened", "held", "whole", "unpack", "merged", "dynamic", "gathered",
-    "grouped", "unquantised", "logits", "prompt", "reads", "reference", "winograd", "first_run", "notes",
+    "title", "execution", "fusion", "fused", "unfused", "attention", "cache", "cache_moves", "repeat_moves", "passes",
+    "arithmetic", "instead", "expanded", "widened", "emulated", "held", "stored", "whole", "unpack", "merged",
+    "dynamic", "gathered", "grouped", "unquantised", "logits", "prompt", "reads", "reference", "winograd", "vectors",
+    "first_run", "notes",
     *UNITS, *ENGINE_SETS,
 )  # fmt: skip
 _KEYS = (
     "opens", "packages", "module", "extra", "rank", "first_for", "small", "calibrated", "compiled_by", "serving",
-    "job_options", "usual_on", "only_on", "takes", *_EFFECTS,
+    "job_options", "tuned", "usual_on", "only_on", "takes", "lacks", *_EFFECTS,
 )  # fmt: skip
 
 
@@ -200,6 +201,7 @@ class EngineRank:
     rank: int | None = None
     first_for: frozenset[str] = frozenset()
     usual_on: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    lacks: tuple[str, ...] = ()
 
 
 def engine_ranks() -> tuple[EngineRank, ...]:
@@ -213,7 +215,8 @@ def _ranks(folders: tuple[Path, ...]) -> tuple[EngineRank, ...]:  # noqa: ARG001
     own = [
         EngineRank(name=name, opens=tuple(stated.get("opens", ())), rank=stated.get("rank"),
                    first_for=frozenset(stated.get("first_for", ())),
-                   usual_on={made: tuple(patterns) for made, patterns in stated.get("usual_on", {}).items()})
+                   usual_on={made: tuple(patterns) for made, patterns in stated.get("usual_on", {}).items()},
+                   lacks=tuple(stated.get("lacks", ())))
         for text in own_texts("engines")
         for name, lines in _HEADS.findall(text)
         for stated in [tomllib.loads("\n".join(_RANKING.findall(lines)))]
@@ -225,6 +228,7 @@ def _ranks(folders: tuple[Path, ...]) -> tuple[EngineRank, ...]:  # noqa: ARG001
             rank=each.rank,
             first_for=frozenset(each.first_for),
             usual_on=each.usual_on,
+            lacks=each.lacks,
         )
         for each in (engine(row.name) for row in rows_of_users("engines"))
     ]
@@ -254,7 +258,9 @@ def default_runtime(device: Device, graph: Graph | None = None, *, format: str |
         of_speech = (name for name, on in _usual("speech", settings.catalog_folders()) if is_one_of(device, on))
         if (usual := next(of_speech, None)) is not None:
             return usual
-    return ranked_engines(device, makes_tokens=is_generative(graph), format=stored)[0]
+    ranked = ranked_engines(device, makes_tokens=is_generative(graph), format=stored)
+    lacking = {each.name for each in engine_ranks() if graph.architecture in each.lacks}
+    return next((name for name in ranked if name not in lacking), ranked[0])
 
 
 # what a runtime does to a graph
@@ -295,6 +301,7 @@ def _descriptor(row: CatalogRow) -> EngineDescriptor:
         usual_on={made: usual.names(made) for made in _MADE if made in usual.fields},
         only_on=row.names("only_on"),
         takes=_one_of(row, "takes", Takes),
+        lacks=row.names("lacks"),
         small=SmallFormats(**stated),
         calibrated={unit: _one_of(probing, unit, Probing) for unit in UNITS if unit in probing.fields},
         calibrated_in=probing.text("format"),
@@ -302,6 +309,7 @@ def _descriptor(row: CatalogRow) -> EngineDescriptor:
         beyond_peaks=probing.text("beyond_peaks") == "yes",
         compiled_by=row.text("compiled_by"),
         job_options=frozenset(row.names("job_options")),
+        tuned={key: row.inner("tuned").names(key) for key in _keys(row, "tuned")},
         serving=_serving(row.name, row.inner("serving")) if "serving" in row.fields else None,
     )
 
@@ -428,6 +436,7 @@ def _alike(row: CatalogRow) -> RuntimeEffects:
         execution=_one_of(row, "execution", Execution),
         fusion=_one_of(row, "fusion", Fusion),
         fused=frozenset(row.names("fused")),
+        unfused=frozenset(row.names("unfused")),
         attention=_one_of(row, "attention", AttentionPath),
         cache=_one_of(row, "cache", CachePath),
         cache_moves=row.number("cache_moves", "1"),
@@ -436,10 +445,10 @@ def _alike(row: CatalogRow) -> RuntimeEffects:
         arithmetic=_arithmetic(row.inner("arithmetic")),
         instead=_arithmetic(row.inner("instead")),
         expanded=frozenset(_format_of(name) for name in row.names("expanded")),
-        widened={
-            dtype(name).name: dtype(row.inner("widened").required_text(name)).name for name in _keys(row, "widened")
-        },
+        widened=_wider(row, "widened"),
+        emulated=_wider(row, "emulated"),
         held={unit: dtype(row.inner("held").required_text(unit)).name for unit in _keys(row, "held")},
+        stored=dtype(row.required_text("stored")).name if "stored" in row.fields else None,
         whole=frozenset(dtype(name).name for name in row.names("whole")),
         unpack=row.number("unpack", "1"),
         merged=tuple(tuple(group.split("+")) for group in row.names("merged")),
@@ -452,6 +461,7 @@ def _alike(row: CatalogRow) -> RuntimeEffects:
         reference=_reference(row.inner("reference")),
         reads=row.whole("reads"),
         winograd=row.number("winograd", "1"),
+        vectors=row.number("vectors", "1"),
         overheads={unit: _overheads(row.inner(unit)) for unit in UNITS if unit in row.fields},
         first_run=row.number("first_run", "s"),
         notes=row.text("notes"),
@@ -465,6 +475,10 @@ def _one_of(row: CatalogRow, key: str, allowed: object, stated: str | None = Non
     if chosen not in words:
         raise row.place.at(key).error(f"is {chosen!r}.", remedy=f"Known: {', '.join(words)}.")
     return chosen
+
+
+def _wider(row: CatalogRow, table: str) -> dict[str, str]:
+    return {dtype(name).name: dtype(row.inner(table).required_text(name)).name for name in _keys(row, table)}
 
 
 def _keys(row: CatalogRow, table: str) -> list[str]:

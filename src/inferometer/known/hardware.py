@@ -7,7 +7,7 @@ from functools import cache
 from pathlib import Path
 
 from inferometer.core import settings
-from inferometer.core.device import UNITS, Device, DeviceShares, Link, Memory, Sourced, Unit, is_local
+from inferometer.core.device import UNITS, CoreGroup, Device, DeviceShares, Link, Memory, Sourced, Unit, is_local
 from inferometer.core.dtypes import DTYPES
 from inferometer.core.errors import CatalogError, UnknownNameError
 from inferometer.core.frozen import frozen
@@ -186,6 +186,7 @@ def device_from_row(row: CatalogRow) -> Device:
         cores=row.number("cores", "1") or _counted(row, sum(group.count for group in groups), "core_groups"),
         core_groups=groups,
         clock_hz=row.number("clock", "Hz") or _counted(row, groups[0].clock_hz if groups else 0.0, "core_groups"),
+        vector_bits=_vector_bits(groups) if row.text("unit") == "cpu" else None,
         launch_s=row.number("launch", "s"),
         call_s=row.number("call", "s"),
         power_w=power.number("tdp", "W"),
@@ -220,6 +221,11 @@ def _peaks(row: CatalogRow) -> dict[str, Sourced]:
         if peak is not None:
             peaks[name] = peak
     return peaks
+
+
+def _vector_bits(groups: tuple[CoreGroup, ...]) -> int | None:
+    """Two multiply-adds a cycle of eight f32 are 32 operations: a core that does 64 does them sixteen at a time."""
+    return 512 if groups and groups[0].ops_per_cycle.get("f32", 0.0) >= 64 else None
 
 
 def _counted(row: CatalogRow, value: float, stated_in: str, note: str | None = None) -> Sourced | None:

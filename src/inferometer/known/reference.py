@@ -22,6 +22,8 @@ class MemoryLevel:
 
 @frozen
 class DTypeFacts:
+    """`perplexity_lost` is what one named model loses with its weights so: it orders formats."""
+
     name: str
     title: str
     use: str | None = None
@@ -30,6 +32,7 @@ class DTypeFacts:
     largest: Sourced | None = None
     smallest_normal: Sourced | None = None
     stored: str | None = None
+    perplexity_lost: Sourced | None = None
 
 
 def memory_levels() -> Mapping[str, MemoryLevel]:
@@ -57,7 +60,7 @@ def _level(row: CatalogRow) -> MemoryLevel:
 
 
 def _facts(row: CatalogRow) -> DTypeFacts:
-    row.allow("title", "use", "exponent_bits", "mantissa_bits", "max", "smallest_normal", "stored")
+    row.allow("title", "use", "exponent_bits", "mantissa_bits", "max", "smallest_normal", "stored", "perplexity_lost")
     return DTypeFacts(
         name=row.name,
         title=row.required_text("title"),
@@ -67,4 +70,5 @@ def _facts(row: CatalogRow) -> DTypeFacts:
         largest=row.number("max", "1"),
         smallest_normal=row.number("smallest_normal", "1"),
         stored=row.text("stored"),
+        perplexity_lost=row.number("perplexity_lost", "1"),
     )

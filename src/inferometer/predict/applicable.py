@@ -108,6 +108,11 @@ def require_engine(question: Question) -> None:
             f"{descriptor.title} runs {_TAKEN[descriptor.takes]}, and {graph.name} is none.",
             remedy=f"Use --runtime {default_runtime(device, graph)}, or leave --runtime out.",
         )
+    if graph.architecture in descriptor.lacks:
+        raise DomainError(
+            f"{descriptor.title} does not run models of the architecture {graph.architecture}, as {graph.name} is.",
+            remedy=f"Use --runtime {default_runtime(device, graph)}, or leave --runtime out.",
+        )
     if not descriptor.opens or "gguf" in descriptor.opens:
         return
     precision = question.workload.precision

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from math import exp, log, sqrt
+from math import exp, isclose, log, sqrt
 from typing import TYPE_CHECKING
 
 from inferometer.core.frozen import frozen
@@ -15,14 +15,16 @@ if TYPE_CHECKING:
 # factor of 1.7 of what was predicted, on devices that the priors know: no gain of other arithmetic is surer.
 _SHARED = 0.47
 _OTHER_ARITHMETIC = log(1.7)
+_SAME_KERNELS = log(1.05)  # one computation in two files: addresses, alignment, and when each was measured
 
 
 @frozen
 class Gain:
     """`gain` is before over after. `throughput_gain` counts sequences: it differs where the batch does.
 
-    Predictions for one device and one engine share part of their errors, which a ratio of them does not have. Others
-    count as independent. What is computed in another format is no surer than published gains of such.
+    Predictions for one device and one engine share part of their errors, which a ratio of them does not have; of ops
+    that take as long as before, all. Others count as independent. What is computed in another format is no surer than
+    published gains of such.
     """
 
     change: str
@@ -52,8 +54,10 @@ def gain_of(change: str, phase: str, before: Profile, after: Profile) -> Gain | 
         return None
     ratio = old.time_s / new.time_s
     half_width = _apart(_half_width(old), _half_width(new), _SHARED if _alike(before, after) else 0.0)
-    if half_width and set(before.arithmetic) != set(after.arithmetic):
+    if half_width and _computed(before) != _computed(after):
         half_width = max(half_width, _OTHER_ARITHMETIC)
+    if half_width and _alike(before, after):
+        half_width = max(_SAME_KERNELS, half_width * _changed(old, new))
     return Gain(
         change=change,
         phase=phase,
@@ -70,6 +74,20 @@ def gain_of(change: str, phase: str, before: Profile, after: Profile) -> Gain | 
 
 def _alike(before: Profile, after: Profile) -> bool:
     return (before.device.name, before.runtime) == (after.device.name, after.runtime)
+
+
+def _computed(profile: Profile) -> tuple[frozenset[str], str | None, int | None]:
+    """What products are computed in, and what they read: bytes computed in floats have kernels of their own."""
+    return frozenset(profile.arithmetic), profile.workload.precision.activations, profile.model.weight_bytes
+
+
+def _changed(old: Phase, new: Phase) -> float:
+    """The share of the time that is in ops which take another time than before, on the side that has more of it."""
+    before = {op.name: op.time_s for op in old.ops}
+    if not before or before.keys() != {op.name for op in new.ops}:
+        return 1.0
+    same = sum(op.time_s for op in new.ops if isclose(op.time_s, before[op.name], rel_tol=1e-3))
+    return max(1 - same / old.time_s, 1 - same / new.time_s, 0.0)
 
 
 def _apart(old: float, new: float, correlation: float) -> float:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import field, fields
-from math import isfinite
 
 from inferometer.core.device import Link
 from inferometer.core.errors import DomainError
@@ -16,8 +15,8 @@ _TOKENS, _MANY = 1 << 27, 1 << 20  # as many as a workload may have, of tokens a
 
 def _require(name: str, value: float | None, *, least: float, most: float) -> None:
     """Beyond `most` a number is a slip of the pen, or in another unit than was meant."""
-    if value is not None and not (isfinite(value) and least <= value <= most):
-        raise DomainError(f"{name} must be a number from {least:g} to {most:.6g}, and is {value!r}.")
+    if value is not None and not least <= value <= most:  # NaN is neither
+        raise DomainError(f"{name} must be a number from {least:g} to {most:,.6g}, and is {str(value)[:40]}.")
 
 
 @frozen

@@ -16,6 +16,7 @@ from inferometer.core.errors import DomainError, UnknownNameError
 from inferometer.core.frozen import frozen
 from inferometer.core.graph import Graph, is_generative
 from inferometer.formats.sizes import bind
+from inferometer.known import dtype_facts
 from inferometer.known.engines import engine
 from inferometer.known.files import row_named
 from inferometer.predict.ask import ask, device_for, model_graph, usual_runtime
@@ -38,6 +39,7 @@ _GGUF = ("f16", "q8_0", "q6_k", "q5_k", "q4_k", "q3_k", "q2_k")  # what people p
 _OTHERS = ("bf16", "f8e4m3", "i8", "i4")  # of engines that do not read GGUF files
 _CONTEXT = 4096  # tokens that a conversation has room for, unless another number is asked for
 _PROMPT, _GENERATE = 512, 128  # of the request that the speed is of
+_QUALITY = "Perplexity lost is what llama.cpp states of Llama-3-8B: it orders the forms; other models lose otherwise."
 
 
 @frozen
@@ -46,6 +48,7 @@ class RunnableForm:
 
     `tokens_per_s` with its ends is of one sequence, with the weights where the flags put them; None is not known.
     `host_bytes` is what then lies in the memory of the host. `limited_by` is what bounds a token, or `capacity`.
+    `perplexity_lost` is published of another model (`Runnable.quality` says which), and orders the formats.
     """
 
     weights: str
@@ -59,6 +62,7 @@ class RunnableForm:
     flags: str | None = None
     host_bytes: int | None = None
     why_not: str | None = None
+    perplexity_lost: float | None = None
 
 
 @frozen
@@ -73,6 +77,7 @@ class Runnable:
     capacity_bytes: int | None
     forms: tuple[RunnableForm, ...]
     notes: tuple[str, ...] = ()
+    quality: str | None = None  # whose perplexity is told
 
     def document(self) -> dict[str, Any]:
         return {"schema": "inferometer.can-i-run/1", **asdict(self)}
@@ -109,6 +114,8 @@ def can_i_run(
     if len(cards) > 1:
         _require_cards(cards, chosen)
     forms = [_form(asked[0], room, cpu) if len(cards) == 1 else _spread(asked, room, cpu) for asked in questions]
+    lost = {name: facts.perplexity_lost.value for name, facts in dtype_facts().items() if facts.perplexity_lost}
+    forms = [replace(form, perplexity_lost=lost.get(form.weights)) for form in forms]
     capacities = [_in_roomy(question, room).capacity_bytes for question in questions[0]]
     cut = (f"{graph.name} reads at most {limit:,} tokens.",) if (context or 0) > limit else ()
     return Runnable(
@@ -120,6 +127,7 @@ def can_i_run(
         capacity_bytes=None if None in capacities else sum(filter(None, capacities)),
         forms=tuple(forms),
         notes=(*named, *cut, *busy_notes(questions[0][0].roof)),
+        quality=_QUALITY if lost.keys() & set(formats) else None,
     )
 
 

@@ -157,6 +157,14 @@ def held_precision(graph: Graph, asked: Precision, effects: RuntimeEffects, unit
     On a GPU a model of single precision whose weights are asked for in halves is a half model (`module.half()`, an
     engine built for f16): its activations are halves too, unless another format is asked for.
     """
+    if (
+        effects.stored
+        and asked.weights is None
+        and is_generative(graph)
+        and graph.precision in _FLOATS
+        and is_open(graph)
+    ):
+        asked = replace(asked, weights=effects.stored)
     if asked.weights is not None and asked.activations is None and is_open(graph):
         halved = unit == "gpu" and asked.weights in _HALVES and graph.precision in {"f32", None}
         if halved or (asked.weights in effects.whole and not is_generative(graph)):

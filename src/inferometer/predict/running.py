@@ -115,6 +115,9 @@ def engine_notes(question: Question) -> tuple[str, ...]:
     weights_alone = asked.weights == "i8" and asked.activations is None and not is_generative(question.graph)
     if weights_alone and device.unit != "cpu" and "i8" in device.peaks:
         return ("Weights alone are in i8: --activations i8 asks for int8 throughout, as networks are deployed here.",)
+    made_in = question.precision.weights
+    if known is not None and asked.weights is None and made_in is not None and made_in == known.effects.stored:
+        return (f"Weights are in {made_in}, as models are made for {known.title}; --weights asks for others.",)
     if _stays_single(question):
         times = device.peaks["f16"].value / device.peaks["f32"].value
         return (

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from inferometer.core.graph import Graph
     from inferometer.core.workload import Parallel
     from inferometer.predict.options import Options
+    from inferometer.predict.question import Question
 
 
 def require_used(
@@ -49,6 +50,25 @@ def unused(
     if place.usd_per_hour is not None and (place.instance is not None or place.spot):
         reasons["instance"] = "A price is given, so neither an instance nor its spot price is looked up."
     return reasons
+
+
+def require_of_users(question: Question) -> None:
+    """Refuse what is asked beside users and would change nothing that they see."""
+    workload, options = question.workload, question.options
+    none = type(options)()
+    names = (
+        "storage_bytes_per_s", "host", "energy", "battery", "cooling_w", "micro_batches", "frame_rate", "audio_s",
+    )  # fmt: skip
+    given = [name for name in names if getattr(options, name) != getattr(none, name)]
+    given += [name for name in ("grid", "pue") if getattr(options.place, name) is not None]
+    given += ["context"] * (workload.context is not None) + ["batch"] * (workload.batch != 1)
+    given += ["prefill_on"] * (question.prefill_on is not None)
+    if given:
+        spelt = given[0].removesuffix("_s").removesuffix("_w").replace("_bytes_per", "").replace("_", "-")
+        raise DomainError(
+            f"Users bring prompts, and what serves them reads them together: --{spelt} changes nothing for them.",
+            remedy="Leave it out; --prompt and --generate say what each of them asks for.",
+        )
 
 
 def _of_writers(graph: Graph, options: Options) -> dict[str, str]:

@@ -80,7 +80,7 @@ def test_a_load_test_is_planned_as_it_was_asked_for(monkeypatch):
 def test_a_simulation_is_planned_as_it_was_asked_for(monkeypatch):
     monkeypatch.setattr("inferometer.serving.simulate.run.simulate", lambda plan: plan)
     asked = {}
-    monkeypatch.setattr(services, "ask", lambda model, **given: asked.update(given, model=model))
+    monkeypatch.setattr("inferometer.serving.asked.ask", lambda model, **given: asked.update(given, model=model))
     options = Options(overlap=0.5)
     plan = services.simulate(
         "m", on="d", runtime="r", concurrency=6, requests=7, duration_s=9.0, prompt=11, generate=5,
@@ -131,13 +131,19 @@ PLAIN = {
         "ep": 1, "dp": 1, "replicas": 1, "routing": "least-loaded", "max_num_seqs": None,
         "max_num_batched_tokens": None, "kv_blocks": None, "options": None, "seed": 0, "threads": None,
         "engine_version": None, "draft": None, "draft_length": None, "acceptance": None, "link": None,
+        "burstiness": 1.0, "ramp": None, "saturate": False, "within": False, "speed": 1.0, "from_s": None,
+        "shared_prefix": None, "turns": 1, "think_s": 0.0, "n": 1, "autoscale": None, "cold_start_s": 60.0,
+        "scale_by": "requests", "block_size": None, "max_model_len": None, "max_queue": None, "timeout_s": None,
+        "cancel": None, "acceptance_spread": 0.0, "lora": None, "max_loras": 1, "images": None, "encoder": None,
+        "prefix_cache": True, "kv_offload": None, "preemption": "recompute", "priorities": None, "prefill_on": None,
+        "prefill_replicas": 1, "prefill_tp": None,
     },
     services.plan: {
         "rate": None, "trace": None,
         "prompt": 1024, "generate": 256, "goal": "cheapest", "devices": (), "runtimes": (), "weights": (), "tp": (),
-        "most_devices": 256, "availability": None, "headroom": 0.0, "discount": 0.0, "fallback": None, "edge": None,
-        "edge_model": None, "edge_weights": None, "round_trip_s": 0.0, "keep": 3, "options": None, "engine": "local",
-        "seed": 0,
+        "pp": (), "ep": (), "most_devices": 256, "availability": None, "headroom": 0.0, "discount": 0.0,
+        "fallback": None, "edge": None, "edge_model": None, "edge_weights": None, "round_trip_s": 0.0, "keep": 3,
+        "options": None, "engine": "local", "seed": 0,
     },
     questions.fit: {
         "runtime": None, "weights": None, "activations": None, "kv": None, "batch": 1, "prompt": None, "generate": None,

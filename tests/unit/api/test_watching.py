@@ -2,7 +2,9 @@
 
 import json
 import socket
+import sqlite3
 import threading
+from contextlib import closing, suppress
 from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, HTTPServer
 
@@ -109,6 +111,21 @@ def test_a_disturbed_run_is_no_baseline_and_a_prediction_is_not_watched(store, m
         watch(store=store)
 
 
+def test_a_series_with_holes_is_judged_by_what_there_is_and_says_so(store, measured):
+    keep(store, measured, BEFORE)
+    with closing(sqlite3.connect(store)) as database, database:
+        database.execute("UPDATE runs SET created_us = created_us - ?", (30 * 86_400 * 10**6,))
+    for _ in range(3):  # nights on which it failed
+        with pytest.raises(RuntimeError), recording(store=store, kind="bench"):
+            raise RuntimeError
+    keep(store, measured, [1.2])
+    alarm = watch(store=store)
+    assert (alarm.state, len(alarm.baseline)) == ("suspected", 8)
+    assert "The run before is 30 days older." in alarm.notes
+    keep(store, measured, [1.2])
+    assert not any("days older" in note for note in watch(store=store).notes)
+
+
 def test_the_command_tags_the_run_writes_the_badge_and_ends_with_one_only_when_confirmed(
     store, measured, answered, tmp_path
 ):
@@ -153,6 +170,30 @@ class Hook:
         self.server.server_close()
 
 
+class Dripping:
+    """Answers a letter at a time, and never to the end: no single wait is long."""
+
+    def __enter__(self):
+        self.socket, self.sent, self.stopped = socket.create_server(("127.0.0.1", 0)), 0, threading.Event()
+        self.url = f"http://127.0.0.1:{self.socket.getsockname()[1]}/"
+        self.thread = threading.Thread(target=self._drip)
+        self.thread.start()
+        return self
+
+    def _drip(self):
+        caller, _ = self.socket.accept()
+        with caller, suppress(OSError):
+            caller.sendall(b"HTTP/1.1 200 OK\r\nx: ")
+            while not self.stopped.wait(0.02):
+                caller.sendall(b"x")
+                self.sent += 1
+
+    def __exit__(self, *_error):
+        self.stopped.set()
+        self.thread.join()
+        self.socket.close()
+
+
 def test_a_webhook_gets_the_alarm_and_one_that_fails_is_told_in_a_sentence(store, measured, tmp_path):
     keep(store, measured, [*BEFORE, 1.2])
     alarm = watch(store=store)
@@ -170,6 +211,9 @@ def test_a_webhook_gets_the_alarm_and_one_that_fails_is_told_in_a_sentence(store
         tell_alarm(f"http://127.0.0.1:{silent.getsockname()[1]}", confirmed, timeout_s=0.05)
     with pytest.raises(PlaceError, match="no place that can be told"):
         tell_alarm("file:///etc/passwd", confirmed)
+    with Dripping() as slow, pytest.raises(PlaceError, match=r"no answer within 0\.2 s"):
+        tell_alarm(slow.url, confirmed, timeout_s=0.2)
+    assert slow.sent > 3, "each byte came in time, and the answer did not"
     tell_alarm("http://127.0.0.1:9/", alarm)  # what is only suspected is told nobody
     write_badge(replace(alarm, state="confirmed"), tmp_path / "badge.svg")
     assert "changed +20%" in (tmp_path / "badge.svg").read_text()

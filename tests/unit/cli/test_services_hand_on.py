@@ -1,10 +1,13 @@
 """Every option of the commands about services arrives in the plan, as a value of its kind."""
 
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from inspect import signature
 
 import click
 import pytest
 
+import inferometer as im
 from inferometer.cli.commands import load, plan, runs, simulate
 from inferometer.cli.options import command_line
 from inferometer.core.errors import DomainError, InferometerError, UnitError
@@ -80,10 +83,17 @@ def test_a_load_is_of_one_kind():
     ramp = planned("--ramp", "1:8", "--arrivals", "constant").steps
     assert ramp == (LoadStep(arrivals=Arrivals(rate_per_s=1.0, to_per_s=8.0, process="constant")),)
     assert (planned().stream, planned().ignore_eos, planned().timeout_s) == (True, True, 600.0)
-    for wrong in (("--rate", "1", "--ramp", "1:2"), ("--burstiness", "0.5"), ("--api", "template")):
-        with pytest.raises(click.UsageError):
-            planned(*wrong)
-    for wrong in (("--rate", "x"), ("--concurrency", "1.5"), ("--concurrency", "0")):
+    with pytest.raises(click.UsageError):
+        planned("--api", "template")
+    for wrong in (
+        ("--rate", "1", "--ramp", "1:2"),
+        ("--burstiness", "0.5"),
+        ("--rate", "x"),
+        ("--rate", "nan"),
+        ("--concurrency", "inf"),
+        ("--concurrency", "1.5"),
+        ("--concurrency", "0"),
+    ):
         with pytest.raises(DomainError):
             planned(*wrong)
 
@@ -139,11 +149,10 @@ def test_what_differs_between_requests_is_in_the_plan():
     for wrong in (
         ("--cancel", "0.1"), ("--cancel", "x:5s"), ("--lora", "x"), ("--lora", "1:2:3"), ("--images", "2"),
         ("--images", "2:576"), ("--draft-length", "4"), ("--draft", "ngram"), ("--autoscale", "1:2"),
+        ("--encoder", "30ms"),
     ):  # fmt: skip
         with pytest.raises((DomainError, UnitError)):
             simulated("--rate", "1", *wrong)
-    with pytest.raises(click.UsageError):
-        simulated("--rate", "1", "--encoder", "30ms")
 
 
 def test_what_is_left_out_of_a_simulation_is_the_engines_own():
@@ -190,11 +199,65 @@ def test_requests_are_a_number_or_a_file_of_their_own(tmp_path):
     paced = simulated("--rate", "1", "--trace", str(path))  # its requests, at another rate
     assert (paced.traffic.loop, paced.traffic.steps[0].arrivals.rate_per_s, len(paced.traffic.trace)) == ("open", 1, 2)
     for wrong in ((), ("--requests", str(path), "--rate", "1")):
-        with pytest.raises(click.UsageError):
+        with pytest.raises(DomainError):
             simulated(*wrong)
     for wrong in (("--priorities", "a,b"), ("--autoscale", "1:8"), ("--autoscale", "a:b:c")):
         with pytest.raises(DomainError):
             simulated("--rate", "1", *wrong)
+
+
+# What Python calls otherwise than the command: times are numbers of seconds, and a flag says what is on.
+IN_PYTHON = {
+    "--duration": "duration_s", "--from": "from_s", "--think": "think_s", "--cold-start": "cold_start_s",
+    "--timeout": "timeout_s", "--no-prefix-cache": "prefix_cache",
+}  # fmt: skip
+BESIDE = {
+    "--out",
+    "--format",
+    "--store",
+    "--project",
+    "--name",
+    "--tag",
+    "--no-store",
+    "--hub",
+    "--note",
+    "--token",
+    "--token-file",
+}
+
+
+def test_python_simulates_with_every_option_of_the_command(monkeypatch):
+    """Each with the same plan: by its name, its default, and a value of its own."""
+    taken = signature(im.simulate).parameters
+    wanted = {name for option in simulate.command.params for name in option.opts if name.startswith("--")} - BESIDE
+    named = {name: IN_PYTHON.get(name, name[2:].replace("-", "_")) for name in wanted}
+    assert {name for name, keyword in named.items() if keyword not in taken} == set()
+    monkeypatch.setattr("inferometer.serving.simulate.run.simulate", lambda plan: plan)
+    words = {
+        "--rate": "2", "--arrivals": "gamma", "--burstiness": "0.5", "--duration": "120", "--requests": "7",
+        "--prompt": "11", "--generate": "5", "--shared-prefix": "16:3", "--turns": "2", "--think": "1.5", "--n": "2",
+        "--slo": "ttft_p95<=1s,tpot<=50ms", "--seed": "8", "--runtime": "sglang", "--weights": "f8e4m3", "--tp": "2",
+        "--dp": "3", "--replicas": "4", "--routing": "round-robin", "--autoscale": "1:8:32", "--cold-start": "5",
+        "--scale-by": "waiting", "--max-num-seqs": "9", "--max-num-batched-tokens": "10", "--kv-blocks": "12",
+        "--block-size": "13", "--max-model-len": "99", "--max-queue": "6", "--timeout": "3", "--cancel": "0.1:5s",
+        "--acceptance-spread": "0.1", "--lora": "8:32", "--max-loras": "2", "--images": "2:576:50", "--encoder": "30ms",
+        "--kv-offload": "64GB,2TB@5GB/s", "--preemption": "swap", "--priorities": "0.25,0.75", "--draft-length": "3",
+        "--link": "infiniband-ndr", "--prefill-on": "nvidia-h200", "--prefill-replicas": "2", "--prefill-tp": "1",
+        "--acceptance": "0.5",
+    }  # fmt: skip
+    numbers = {named[name]: _plain(text) for name, text in words.items()}
+    typed = simulated(*(word for pair in words.items() for word in pair), "--no-prefix-cache", "--saturate")
+    asked = im.simulate("llama-3.2-1b", on="nvidia-l4", prefix_cache=False, saturate=True, **numbers)
+    assert asked == replace(typed, traffic=replace(typed.traffic, command=None))
+    typed = simulated("--concurrency", "3")
+    assert im.simulate("llama-3.2-1b", on="nvidia-l4", concurrency=3) == replace(
+        typed, traffic=replace(typed.traffic, command=None)
+    )
+
+
+def _plain(text):
+    """A number as Python has it; any other text as it is."""
+    return int(text) if text.isdecimal() else float(text) if text.replace(".", "", 1).isdecimal() else text
 
 
 def searched(*words):

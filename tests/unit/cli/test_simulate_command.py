@@ -99,8 +99,10 @@ def test_many_requests_are_streamed_and_say_the_same(monkeypatch):
 
 
 def test_a_load_must_be_named_and_only_one(run):
-    assert run("simulate", *_MODEL).exit_code == 2
-    assert run("simulate", *_MODEL, "--rate", "1", "--concurrency", "2").exit_code == 2
+    with pytest.raises(DomainError, match="Say what load"):
+        run("simulate", *_MODEL)
+    with pytest.raises(DomainError, match="Give one of --concurrency and --rate"):
+        run("simulate", *_MODEL, "--rate", "1", "--concurrency", "2")
     with pytest.raises(DomainError, match="sum to"):
         run("simulate", *_MODEL, "--rate", "1", "--priorities", "0.5,0.9")
 

@@ -7,7 +7,7 @@ import pytest
 
 from inferometer.core.engine import EngineDescriptor, RuntimeEffects
 from inferometer.core.errors import CatalogError, DomainError, PluginError, UnknownNameError
-from inferometer.core.graph import Graph, Op
+from inferometer.core.graph import Graph, Op, Tensor
 from inferometer.known import device, devices, engines
 from inferometer.known.engines import (
     default_runtime,
@@ -251,8 +251,19 @@ def test_an_engine_merges_the_activations_that_its_converter_does(name, merged, 
     """And only into products: an activation behind a pool or a sum is a layer of its own."""
     effects = runtime_effects(name)
     ops = {word: Op(name=word, kind="activation", attributes={"function": word}) for word in (*merged, *apart)}
-    for product in ("convolution", "linear"):
+    convolution, linear, pool = (Op(name=kind, kind=kind) for kind in ("convolution", "linear", "pool"))
+    for product in (convolution, linear):
         assert [word for word in ops if effects.fuses(ops[word], product)] == [*merged]
-    assert not any(effects.fuses(op, "pool") for op in ops.values())
+    assert not any(effects.fuses(op, pool) for op in ops.values())
     norm = Op(name="bn", kind="norm", attributes={"norm": "batch"})
-    assert (effects.fuses(norm, "convolution"), effects.fuses(norm, "pool")) == (True, False)
+    assert (effects.fuses(norm, convolution), effects.fuses(norm, pool)) == (True, False)
+
+
+@pytest.mark.parametrize(("function", "of_floats", "of_bytes"), [("sigmoid", True, False), ("relu", True, True)])
+def test_a_convolution_of_bytes_merges_less(function, of_floats, of_bytes):
+    """QLinearConv limits its result and no more."""
+    effects = runtime_effects("onnxruntime")
+    op = Op(name="a", kind="activation", attributes={"function": function})
+    for name, merged in (("f32", of_floats), ("i8", of_bytes)):
+        reads = Tensor(name="x", shape=(1, 8, 4, 4), dtype=name)
+        assert effects.fuses(op, Op(name="c", kind="convolution", inputs=(reads,))) is merged

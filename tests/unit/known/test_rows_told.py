@@ -86,10 +86,11 @@ mantissa_bits = 10
 max = 65504
 smallest_normal = 6e-5
 stored = "st"
+perplexity_lost = 0.25
 """
     assert plain(reference._facts(row(tmp_path, "dtypes", text))) == {
         "name": "x", "title": "F", "use": "u", "exponent_bits": 5, "mantissa_bits": 10, "largest": 65504,
-        "smallest_normal": 6e-5, "stored": "st",
+        "smallest_normal": 6e-5, "stored": "st", "perplexity_lost": 0.25,
     }  # fmt: skip
 
 

@@ -104,6 +104,8 @@ ASKS = {
     "cli/sweep_users.py", "measure/prepare/proof.py", "predict/sweep/serving.py",
     "understand/accuracy/atlas_file.py",
 }  # fmt: skip
+# … what a plan chooses from: lists of its own …
+PLANNED = {"api/services.py", "cli/commands/plan.py", "serving/plans/asked.py", "serving/plans/search.py"}
 TABLE = {"predict/fields.py", "predict/asked.py"}
 NAMES = {*FIELDS, *ASKED, *AXES}
 
@@ -132,4 +134,4 @@ def test_no_other_file_spells_out_six_of_the_fields():
         if len(NAMES.intersection(listed(node))) >= 6
     }
     assert found >= TABLE
-    assert found - TABLE - VALUES - MEASURED - ASKS == set()
+    assert found - TABLE - VALUES - MEASURED - ASKS - PLANNED == set()

@@ -21,6 +21,7 @@ from inferometer.core.device import DeviceShares
 from inferometer.core.errors import DomainError
 from inferometer.core.workload import Precision
 from inferometer.known import devices
+from inferometer.known.engines import engine as engine_named
 from inferometer.predict.ask import ask
 from inferometer.predict.price import ladder
 from inferometer.predict.price.deviations import (
@@ -200,3 +201,19 @@ def test_less_than_ten_steps_of_a_device_are_no_surer_than_its_kind():
         assert rung.prior.spread <= max(own, kind, unseen), "one step makes nobody less sure than none"
         assert steps < ladder.ENOUGH_STEPS or rung.prior == fitted_prior(standing, phase)
     assert seen == {True, False}
+
+
+@pytest.mark.parametrize("tokens", [False, True])
+def test_what_was_fitted_of_an_engine_on_a_device_is_of_one_that_it_runs_on(tokens):
+    """A board's CPU was once taken for its GPU in a whole table."""
+    fitted = {tuple(name.split(":")[1:3]) for name in known_deviations(tokens=tokens).levels
+              if name.startswith("device+engine:")}  # fmt: skip
+    rows = devices()
+    assert len(fitted) > 100
+    assert not [each for each in fitted if each[0] in rows and not engine_named(each[1]).runs_on(rows[each[0]])]
+
+
+def test_a_graph_stands_where_compiled_models_do():
+    row, precision = devices()["nvidia-h200"], Precision(weights="bf16", activations="bf16")
+    assert standing_of(row, "torch-graph", precision) == standing_of(row, "torch-compile", precision)
+    assert standing_of(row, "torch-eager", precision).engine == "torch-eager"

@@ -35,6 +35,17 @@ def test_what_is_placed_on_a_gpu_fits_it_and_the_rest_is_counted(model, device):
             assert form.limited_by == "capacity"
 
 
+def test_published_quality_is_told_of_the_forms_that_have_it_and_fewer_bits_lose_more():
+    answer = can_i_run("llama-3.1-8b", on="nvidia-rtx-4060-ti")
+    lost = {form.weights: form.perplexity_lost for form in answer.forms}
+    assert lost.pop("f16") is None
+    assert list(lost.values()) == sorted(lost.values())
+    assert "Llama-3-8B" in answer.quality
+    others = can_i_run("llama-3.1-8b", on="nvidia-h200", runtime="vllm")
+    assert others.quality is None
+    assert {form.perplexity_lost for form in others.forms} == {None}
+
+
 @pytest.mark.parametrize(("model", "device"), CASES)
 def test_a_split_model_is_faster_than_on_the_cpu_alone_and_slower_than_on_the_gpu_alone(model, device):
     split = can_i_run(model, on=device, host=HOST)

@@ -6,6 +6,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
+import inferometer as im
 from inferometer.core import Block, Calibration, Graph, Parallel, Precision, Symbol, Utilisation
 from inferometer.core.engine import Overheads, RuntimeEffects
 from inferometer.core.errors import DomainError, InferometerError
@@ -483,3 +484,17 @@ def test_polynomials_multiply_and_divide_like_numbers():
     assert (n + 0) is n
     assert (0 * n).terms == {}
     assert repr(2 * n + 3) == "2·n + 3"
+
+
+@pytest.mark.parametrize(("name", "bits"), [("intel-xeon-8380", 512), ("amd-ryzen-9-8945hs-cpu", None)])
+def test_kernels_built_for_narrower_vectors_take_as_much_longer_as_the_peak_is_wider(name, bits):
+    """MNN's wheel has AVX2 alone; a core that computes AVX-512 in two halves loses nothing by that."""
+    device = im.device(name)
+    assert device.vector_bits == bits
+    asked = {"model": "resnet18", "runtime": "mnn"}
+    slow, plain = (im.predict(on=on, **asked) for on in (device, replace(device, vector_bits=None)))
+    ratio = slow.steady.time_s / plain.steady.time_s
+    assert ratio == pytest.approx(1.0) if bits is None else 1.2 < ratio <= 2
+    assert any("vectors of 256 bits" in note for note in slow.provenance.notes) is (bits is not None)
+    wide = [im.predict(on=on, model="resnet18", runtime="onnxruntime").steady.time_s for on in (device, name)]
+    assert wide[0] == wide[1], "an engine that says nothing of its vectors has the widest"

@@ -244,7 +244,7 @@ def test_a_sweep_over_threads_says_where_they_mean_nothing():
     assert "Threads are those of an engine on a CPU" in found[2][2]
 
 
-@pytest.mark.parametrize("runtime", ["litert", "onnxruntime", "openvino"])
+@pytest.mark.parametrize("runtime", ["litert", "mnn", "onnxruntime", "openvino"])
 def test_fewer_threads_than_anybody_measured_are_a_share_of_the_cores_and_it_says_so(runtime):
     def asked(threads):
         return ask("resnet50", on="raspberry-pi-5", runtime=runtime, threads=threads, calibrated=False).answer()

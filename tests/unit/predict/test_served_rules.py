@@ -21,7 +21,7 @@ from inferometer.predict.served.memory import ServingMemory, StepLimits
 
 @pytest.fixture
 def question():
-    return ask("llama-3.2-1b", on="nvidia-l4", runtime="vllm", prompt=100, generate=50, tp=2, dp=3, batch=3)
+    return ask("llama-3.2-1b", on="nvidia-l4", runtime="vllm", prompt=100, generate=50, tp=2, dp=3)
 
 
 @pytest.mark.parametrize(
@@ -36,7 +36,7 @@ def question():
 )
 def test_users_share_the_replicas(monkeypatch, question, users, limit, meets):
     together = min(users, 24)
-    steady = SimpleNamespace(sequences=8, tpot_s=0.02, ttft_s=0.5, bound="memory",
+    steady = SimpleNamespace(sequences=8, tpot_s=0.02, ttft_s=0.5, step_s=0.01, bound="memory",
                              interval=lambda name: (f"{name} low", f"{name} high"))  # fmt: skip
     asked = []
     what = SimpleNamespace(memory=None, notes=("a note",), drafts=None, devices=6, replicas=3,

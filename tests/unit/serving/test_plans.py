@@ -27,7 +27,9 @@ def test_a_device_draws_its_idle_power_while_it_waits(monkeypatch):
 def test_a_request_stays_for_its_first_token_and_a_step_for_each_other(monkeypatch):
     monkeypatch.setattr(closed, "_times", lambda *_: SimpleNamespace(own=0.5, extra=0.2, share=0.2))
     step = SimpleNamespace(decode_seconds=lambda count, _context: np.full_like(count, 0.1))
-    curve = closed.load_curve(SimpleNamespace(memory=None, step=step), SimpleNamespace(prompt=100, generate=11), 4)
+    curve = closed.load_curve(
+        SimpleNamespace(memory=None, step=step, stages=1), SimpleNamespace(prompt=100, generate=11), 4
+    )
     assert curve.ttft_s[0] == pytest.approx(0.5 + 0.1 / 2)
     assert curve.tpot_s[0] == pytest.approx(0.1 + 0.2 / 11)  # a prompt of another is read meanwhile
     assert curve.sequences / curve.rate_per_s == pytest.approx(curve.ttft_s + 10 * curve.tpot_s)
@@ -176,7 +178,25 @@ def test_nothing_beats_a_point_of_the_front_in_both():
 
 def plan_of(**more):
     empty = dict.fromkeys((field.name for field in fields(ServingPlan)), None)
-    return ServingPlan(**{**empty, "why": "", **more})
+    return ServingPlan(**{**empty, "why": "", "pp": 1, "ep": 1, **more})
+
+
+def test_pipelines_and_spread_experts_are_tried_where_they_may_help():
+    """A pipeline beside the most devices that share layers, spread experts where there are any; or as was asked."""
+
+    def split(model, **more):
+        asked = PlanSearch(model=model, rate_per_s=1.0, prompt=Lengths(kind="fixed", mean=50), devices=("d",),
+                           generate=Lengths(kind="fixed", mean=5), weights=(None,), **more)  # fmt: skip
+        return [way[3:] for way in search.ways(asked)]
+
+    assert split("llama-3.2-1b") == [(1, 1, 1), (2, 1, 1), (4, 1, 1), (8, 1, 1), (8, 2, 1)]
+    assert split("mixtral-8x7b", tp=(1, 4)) == [(1, 1, 1), (4, 1, 1), (4, 1, 4), (4, 2, 1), (4, 2, 4)]
+    assert split("mixtral-8x7b", tp=(2, 4), pp=(1,), ep=(4,)) == [(4, 1, 4)]
+    piped = search.Candidate(
+        device="d", runtime="vllm", weights=None, tp=8, pp=2, ep=8, sequences=4, replicas=2, spare=1, ttft_s=1.0,
+        tpot_s=0.1, running=1.0, capacity_per_s=1.0, usd_per_hour=None, watts=None,
+    )  # fmt: skip
+    assert (piped.count, piped.words) == (48, "48 × d with vllm, TP 8, PP 2, EP 8")
 
 
 def test_the_one_that_lost_says_by_how_much_and_what_it_is_better_at():
@@ -224,7 +244,16 @@ def test_a_few_replicas_are_simulated_with_their_share_of_the_load(monkeypatch):
     given = searched(objectives=(goal("ttft", 1.0),), seed=7)
     for replicas, tpot_s, rate, count in ((5, 0.02, 4.0, 600), (1, 0.5, 10.0, 2520), (2, 5.0, 10.0, 4000)):
         candidate = SimpleNamespace(
-            replicas=replicas, ttft_s=0.2, tpot_s=tpot_s, device="d", runtime="vllm", weights="i4", tp=4, sequences=64
+            replicas=replicas,
+            ttft_s=0.2,
+            tpot_s=tpot_s,
+            device="d",
+            runtime="vllm",
+            weights="i4",
+            tp=4,
+            pp=2,
+            ep=1,
+            sequences=64,
         )
         assert search._simulated(given, candidate) == ("level", ("level", given.objectives))
         plan = asked.pop()
@@ -237,7 +266,7 @@ def test_a_few_replicas_are_simulated_with_their_share_of_the_load(monkeypatch):
             given.objectives,
         )
         assert plan.question == {
-            "on": "d", "runtime": "vllm", "weights": "i4", "tp": 4, "options": given.options,
+            "on": "d", "runtime": "vllm", "weights": "i4", "tp": 4, "pp": 2, "ep": 1, "options": given.options,
         }  # fmt: skip
 
 
@@ -253,6 +282,8 @@ def test_sessions_are_judged_at_the_rate_that_was_asked_for():
         runtime="vllm",
         weights=None,
         tp=1,
+        pp=1,
+        ep=1,
         sequences=256,
     )
     level, figures = search._simulated(given, candidate)
@@ -273,7 +304,7 @@ def test_sessions_are_judged_at_the_rate_that_was_asked_for():
     ],
 )
 def test_shares_have_bounds(wrong, near):
-    given = {"model": "m", "rate_per_s": 1.0, "prompt": None, "generate": None}
+    given = {"model": "m", "rate_per_s": 1.0, "prompt": None, "generate": Lengths(kind="fixed", mean=5)}
     PlanSearch(**{**given, **near})
     with pytest.raises(DomainError):
         PlanSearch(**{**given, **wrong})
@@ -336,7 +367,7 @@ def serving_plan(**more):
         "device": "nvidia-h200", "count": 4, "runtime": "vllm", "weights": None, "tp": 2, "replicas": 2, "spare": 0,
         "max_num_seqs": 256, "utilisation": 0.5, "headroom": 1.0, "kv_share": 0.1, "requests": 100,
     }  # fmt: skip
-    empty = dict.fromkeys(field.name for field in fields(ServingPlan) if field.name not in {"why", "notes"})
+    empty = dict.fromkeys(field.name for field in fields(ServingPlan) if field.name not in {"why", "notes", "pp", "ep"})
     return ServingPlan(**{**empty, **given, **more})
 
 
@@ -352,6 +383,20 @@ def test_a_plan_becomes_its_engine_s_command(runtime, command):
     words, doubt = serve_command(serving_plan(runtime=runtime), "llama-3.1-8b")
     assert (" ".join(words), doubt) == (command, [])
     assert command in launch_files(serving_plan(runtime=runtime), "llama-3.1-8b")["serve.sh"]
+
+
+@pytest.mark.parametrize(
+    ("runtime", "words"),
+    [
+        ("vllm", "--pipeline-parallel-size 2 --enable-expert-parallel"),
+        ("sglang", "--pp-size 2 --ep-size 8"),
+        ("trtllm", "--pp_size 2 --ep_size 8"),
+    ],
+)
+def test_a_plan_over_machines_says_so_and_how_it_is_split(runtime, words):
+    command, doubt = serve_command(serving_plan(runtime=runtime, tp=8, pp=2, ep=8), "llama-3.1-8b")
+    assert " ".join(command).endswith(words)
+    assert any("has 16 devices" in line for line in doubt)
 
 
 def test_weights_are_made_on_load_or_said_to_be_needed():

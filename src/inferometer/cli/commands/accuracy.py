@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from inferometer.cli.options import format_option, print_document, print_table, say
+from inferometer.cli.options import Whole, format_option, print_document, print_table, say
 from inferometer.cli.outputs import OutputFile
 from inferometer.core.errors import DomainError, UnknownNameError, same_but_for_case
 
@@ -64,7 +64,7 @@ _PUBLISHED = (
 )
 @click.option(
     "--from-models",
-    type=click.IntRange(min=1),
+    type=Whole(1, 1_000_000),
     metavar="N",
     help="With --atlas: calibrate each device from N of its models there, and judge the others.",
 )

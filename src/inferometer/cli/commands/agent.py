@@ -5,7 +5,7 @@ from typing import Literal
 
 import click
 
-from inferometer.cli.options import say
+from inferometer.cli.options import Whole, say
 from inferometer.core.errors import DomainError
 
 _BOX = "What holds a job: the best there is, only a real box, or nothing."
@@ -19,7 +19,7 @@ _BOX = "What holds a job: the best there is, only a real box, or nothing."
 @click.option("--name", metavar="NAME", help="What to call this device.  [default: the machine's name]")
 @click.option("--label", "labels", multiple=True, metavar="NAME=VALUE", help="Something to be chosen by; repeatable.")
 @click.option("--root", type=click.Path(path_type=Path, file_okay=False), metavar="FOLDER", help="For models and jobs.")
-@click.option("--jobs", type=click.IntRange(min=1), metavar="N", help="Stop after so many.  [default: go on]")
+@click.option("--jobs", type=Whole(1, 1_000_000_000), help="Stop after so many.  [default: go on]")
 @click.option(
     "--allow",
     multiple=True,

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from inferometer.cli.options import format_option, print_document, print_table, print_text, say
+from inferometer.cli.options import Whole, format_option, print_document, print_table, print_text, say
 from inferometer.cli.subcommands import ListingGroup
 from inferometer.core.errors import DomainError, FormatError
 
@@ -25,7 +25,7 @@ _NAMED = 20  # lines set aside that are told one by one
 @click.option("--quantity", metavar="NAME", help="Only this: forward, prefill, decode, ttft, request …")
 @click.option("--unit", metavar="NAME", help="Only this unit of a chip: cpu, gpu, npu.")
 @click.option("--weights", metavar="FORMAT", help="Only this format of weights.")
-@click.option("--limit", default=_SHOWN, metavar="N", help="Rows to print as a table.")
+@click.option("--limit", type=Whole(1, 10_000_000), default=_SHOWN, help="Rows to print as a table.")
 @format_option
 @click.pass_context
 def command(

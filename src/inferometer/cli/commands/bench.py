@@ -17,7 +17,19 @@ from inferometer.cli.elsewhere import (
     run_elsewhere,
     waits,
 )
-from inferometer.cli.options import command_line, format_option, percentile_option, print_card, print_profiles, say
+from inferometer.cli.options import (
+    MEMORY,
+    RUNS,
+    SEED,
+    TIME,
+    WARMUP,
+    command_line,
+    format_option,
+    percentile_option,
+    print_card,
+    print_profiles,
+    say,
+)
 from inferometer.cli.outputs import OutputFile
 from inferometer.cli.progress import progress_line, step_text
 from inferometer.cli.storing import StoringOptions, print_run_link, recording_from, storing_options
@@ -33,15 +45,15 @@ if TYPE_CHECKING:
 def plan_options(function: click.decorators.FC) -> click.decorators.FC:
     """How many runs, how long, within what limits: the options that `plan_from` reads."""
     for option in reversed((
-        click.option("--runs", default=30, metavar="N", help="Minimum number of runs."),
-        click.option("--seconds", default="1 s", metavar="TIME", help="Minimum time for all runs."),
-        click.option("--runs-at-most", default=10_000, metavar="N", help="Maximum number of runs."),
-        click.option("--seconds-at-most", default="60 s", metavar="TIME", help="Maximum time."),
-        click.option("--warmup", type=int, metavar="N", help="Warm-up runs.  [default: until times are steady]"),
-        click.option("--timeout", metavar="TIME", help="Kill a run that takes longer."),
-        click.option("--memory-limit", metavar="SIZE", help="Kill a run that uses more memory."),
-        click.option("--cooldown", default="0 s", metavar="TIME", help="Pause before each run."),
-        click.option("--seed", default=0, metavar="N", help="Seed of the order of runs and of resampling."),
+        click.option("--runs", type=RUNS, default=30, help="Minimum number of runs."),
+        click.option("--seconds", type=TIME, default="1 s", help="Minimum time for all runs."),
+        click.option("--runs-at-most", type=RUNS, default=10_000, help="Maximum number of runs."),
+        click.option("--seconds-at-most", type=TIME, default="60 s", help="Maximum time."),
+        click.option("--warmup", type=WARMUP, help="Warm-up runs.  [default: until times are steady]"),
+        click.option("--timeout", type=TIME, help="Kill a run that takes longer."),
+        click.option("--memory-limit", type=MEMORY, help="Kill a run that uses more memory."),
+        click.option("--cooldown", type=TIME, default="0 s", help="Pause before each run."),
+        click.option("--seed", type=SEED, default=0, help="Seed of the order of runs and of resampling."),
     )):  # fmt: skip
         function = option(function)
     return function

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from inferometer.cli.elsewhere import hand_over, place_option, require_answer, require_place, run_elsewhere, waits
-from inferometer.cli.options import command_line, format_option, print_document, print_table, say
+from inferometer.cli.options import THREADS, TIME, Number, command_line, format_option, print_document, print_table, say
 from inferometer.cli.outputs import OutputFile
 from inferometer.cli.progress import progress_line, said_if_slow, step_text
 from inferometer.core.errors import DomainError, InferometerError
@@ -52,18 +52,18 @@ _FORMAT = (
     metavar="RUN|FILE.csv",
     help="Fit what the cooling takes away to a long run (`profile --sustained`), or to a board's record of one.",
 )
-@click.option("--limit", type=float, metavar="°C", help="With --cooling: where the machine slows down.")
+@click.option("--limit", type=Number(-50, 200), metavar="°C", help="With --cooling: where the machine slows down.")
 @click.option("--runtime", metavar="NAME", help="The engine.  [default: torch-compile on a GPU, else onnxruntime]")
 @click.option("--all", "every", is_flag=True, help="Calibrate every engine that is installed.")
 @click.option(
-    "--budget", metavar="TIME", help="How long to measure.  [default: 120s; 10min for all engines together with --all]"
+    "--budget", type=TIME, help="How long to measure.  [default: 120s; 10min for all engines together with --all]"
 )
 @click.option(
     "--device", "device_name", default="local", metavar="NAME", help="A catalog name, or local:cpu, local:gpu."
 )
 @click.option("--unit", metavar="UNIT", help="The unit of this machine: cpu, gpu, gpu:1.  [default: the best]")
 @click.option("--dtype", metavar="FORMAT", help=_FORMAT)
-@click.option("--threads", type=int, metavar="N", help="Threads on a CPU.  [default: one per physical core]")
+@click.option("--threads", type=THREADS, help="Threads on a CPU.  [default: one per physical core]")
 @click.option(
     "-o", "--out", type=OutputFile(folders=True), metavar="FILE", help="Where to write it: a .json file or a folder."
 )

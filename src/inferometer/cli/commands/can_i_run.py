@@ -2,7 +2,7 @@
 
 import click
 
-from inferometer.cli.options import format_option, print_card, print_document, print_table, print_text
+from inferometer.cli.options import Whole, format_option, print_card, print_document, print_table, print_text
 
 
 @click.command("can-i-run")
@@ -10,7 +10,7 @@ from inferometer.cli.options import format_option, print_card, print_document, p
 @click.option("--on", "device", default="local", metavar="DEVICE,…", help="The device; several GPUs share the layers.")
 @click.option("--host", metavar="DEVICE", help="The CPU beside a GPU, for what does not fit.  [default: local's own]")
 @click.option("--runtime", metavar="NAME", help="The engine.  [default: llamacpp, where the device has it]")
-@click.option("--context", type=click.IntRange(min=2), metavar="N", help="Tokens to have room for.  [default: 4096]")
+@click.option("--context", type=Whole(2, 1 << 27), help="Tokens to have room for.  [default: 4096]")
 @format_option
 def command(model: str, device: str, host: str | None, runtime: str | None, context: int | None, form: str) -> None:
     """Say which quantised forms of a language model fit here, and how fast each is, before anything is downloaded.

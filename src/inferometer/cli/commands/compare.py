@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from inferometer.cli.options import format_option, print_document, print_table, print_text, say
+from inferometer.cli.options import ALPHA, format_option, print_document, print_table, print_text, say
 from inferometer.cli.storing import profile_named, store_option
 from inferometer.core.errors import GateError
 from inferometer.core.units import parse_quantity
@@ -24,7 +24,7 @@ def verdict_options(function: click.decorators.FC) -> click.decorators.FC:
         click.option(
             "--fail-if", multiple=True, metavar="CONDITION", help='Exit with 1 if this holds: "latency>5%", "ops>10%".'
         ),
-        click.option("--alpha", default=_ALPHA, metavar="P", help="Risk of taking noise for a difference."),
+        click.option("--alpha", type=ALPHA, default=_ALPHA, metavar="P", help="Risk of taking noise for a difference."),
         click.option(
             "--threshold",
             default=_THRESHOLD,

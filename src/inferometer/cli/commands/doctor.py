@@ -2,13 +2,13 @@
 
 import click
 
-from inferometer.cli.options import format_option, print_document, print_table, print_text, say
+from inferometer.cli.options import TIME, format_option, print_document, print_table, print_text, say
 from inferometer.core.errors import GateError
 from inferometer.core.units import format_quantity, parse_quantity
 
 
 @click.command("doctor")
-@click.option("--interval", default="1 s", metavar="TIME", help="How long to watch the load.")
+@click.option("--interval", type=TIME, default="1 s", help="How long to watch the load.")
 @click.option("--strict", is_flag=True, help="Exit with 1 if the machine is not quiet enough to measure on.")
 @format_option
 def command(interval: str, strict: bool, form: str) -> None:

@@ -9,7 +9,7 @@ import click
 from inferometer.cli.hub_backup import backup, copy, restore
 from inferometer.cli.hub_people import audit_command, device_group, doing, member_group, project_command
 from inferometer.cli.hub_retention import retention_group
-from inferometer.cli.options import format_option, print_document, print_table, say
+from inferometer.cli.options import PORT, Number, format_option, print_document, print_table, say
 from inferometer.cli.storing import open_chosen, store_option
 from inferometer.cli.subcommands import ListingGroup
 from inferometer.core.errors import DomainError
@@ -22,9 +22,7 @@ _SCOPES = ("read", "write", "admin", "agent")
 
 
 @click.group("hub", cls=ListingGroup, invoke_without_command=True)
-@click.option(
-    "--port", default=8077, type=click.IntRange(0, 65535), metavar="N", help="Port to listen on; 0 takes a free one."
-)
+@click.option("--port", default=8077, type=PORT, help="Port to listen on; 0 takes a free one.")
 @click.option("--host", default="127.0.0.1", metavar="ADDRESS", help="Address to listen on.")
 @click.option("--allow-host", "names", multiple=True, metavar="NAME", help="Another name the hub is reached by.")
 @click.option(
@@ -176,7 +174,7 @@ def token_group() -> None:
 @click.argument("user")
 @click.option("--name", default="token", help="What the token is for.")
 @click.option("--scope", "scopes", multiple=True, type=click.Choice(_SCOPES), help="May be repeated.  [default: read]")
-@click.option("--days", type=click.FloatRange(min=0, min_open=True), help="Days until it expires.  [default: never]")
+@click.option("--days", type=Number(0, 36_600, between=True), help="Days until it expires.  [default: never]")
 @click.option("--project", metavar="NAME", help="For an agent: it gets the jobs of this project only.")
 @store_option
 def create(

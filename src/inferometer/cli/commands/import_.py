@@ -64,7 +64,9 @@ def command(
     Known sources: ONNX Runtime profiling, PyTorch profiler traces, OpenVINO benchmark_app, LiteRT benchmark_model,
     TensorRT trtexec, Qualcomm AI Hub, Embedl Hub, llama-bench, GuideLLM, AIPerf, vllm bench serve, SGLang
     bench_serving, InferenceX, MLPerf LoadGen, hyperfine, benchncnn, MNN's benchmark, ExecuTorch, Nsight Systems,
-    Nsight Compute, rocprof, VTune, perf stat. What a tool does not report stays unknown.
+    Nsight Compute, rocprof, VTune, perf stat; fio, iperf3 and sysbench, whose rates are those of a disk, a network and
+    a memory; scores and curves of lm-evaluation-harness, MLflow and TensorBoard. What a tool does not report stays
+    unknown.
 
     A run (`export -o run.zip`), a profile or a run in JSON, and the result of a bundle are stored. Another tool's
     results are printed, and stored with --name, --tag or --project.
@@ -137,8 +139,10 @@ def _store(file: Path, profiles: "Sequence[Profile]", storing: Any) -> None:
     """Make each profile a run."""
     for profile in profiles:
         recorder = recording_from(storing, kind="import", model=profile.model.name, file=str(file))
+        figures = profile.environment.host if profile.environment else {}
         with recorder:
             recorder.keep(profile)
+            recorder.metrics({name: value for name, value in figures.items() if type(value) in {int, float}})
         print_run_link(recorder)
 
 

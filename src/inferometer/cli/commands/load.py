@@ -7,7 +7,19 @@ from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
 import click
 
-from inferometer.cli.options import format_option, print_document, print_table, print_view, say
+from inferometer.cli.options import (
+    BURSTINESS,
+    SEED,
+    SPEED,
+    TIME,
+    WARMUP,
+    Whole,
+    format_option,
+    print_document,
+    print_table,
+    print_view,
+    say,
+)
 from inferometer.cli.outputs import OutputFile
 from inferometer.cli.progress import bar, progress_line
 from inferometer.cli.storing import StoringOptions, print_run_link, recording_from, storing_options
@@ -16,8 +28,7 @@ from inferometer.core.errors import DomainError, PlaceError
 if TYPE_CHECKING:
     from inferometer.core.profile import Profile
     from inferometer.core.served import Level
-    from inferometer.core.traffic.traces import RequestTrace
-    from inferometer.serving.load.plan import LoadPlan, LoadStep
+    from inferometer.serving.load.plan import LoadPlan
     from inferometer.serving.load.run import LoadProgress
 
 _SECRET = "…"  # noqa: S105 - what stands in a stored command line instead of one
@@ -28,6 +39,8 @@ _RESUME = "Go on from a test that was saved with -o FILE.json: the levels that i
 _PROCESSES = ("constant", "poisson", "gamma")
 _APIS = ("chat", "completions", "embeddings", "rerank", "template")
 _MODEL = "The model to ask for, or a mix: base=0.8,adapter=0.2.  [default: the only one that is served]"
+_BURSTINESS = "Of gamma arrivals: 1 is Poisson, less comes in bursts."
+_REQUESTS, _ROUNDS, _SENDERS = Whole(1, 100_000_000), Whole(1, 10_000), Whole(1, 1024)
 _TELEMETRY = "A page of dcgm-exporter with the server's GPUs: http://HOST:9400/metrics."
 
 
@@ -82,26 +95,26 @@ def _load_options(function: click.decorators.FC) -> click.decorators.FC:
         option("--concurrency", metavar="N,…", help="Closed loop: so many requests at once."),
         option("--rate", metavar="R,…", help="Open loop: so many requests a second, whatever comes back."),
         option("--arrivals", type=click.Choice(_PROCESSES), default="poisson", help="How they arrive in an open loop."),
-        option("--burstiness", default=1.0, metavar="K", help="Of gamma arrivals: 1 is Poisson, less comes in bursts."),
+        option("--burstiness", type=BURSTINESS, default=1.0, metavar="K", help=_BURSTINESS),
         option("--ramp", metavar="A:B", help="Open loop with a rate that goes from A to B requests a second."),
         option("--saturate", is_flag=True, help="Go on from the last load by doubling, until more brings no more."),
         option("--within", is_flag=True, help="Find the highest load within the objectives, by bisection."),
         option("--trace", type=click.Path(path_type=Path), metavar="FILE", help="Replay a trace of requests."),
-        option("--speed", default=1.0, metavar="X", help="Replay a trace so many times as fast."),
-        option("--from", "from_time", metavar="TIME", help="Begin so far into the trace."),
-        option("--requests", type=int, metavar="N", help="Requests of each level and round.  [default: 10 a place]"),
-        option("--duration", metavar="TIME", help="How long each level and round sends requests."),
+        option("--speed", type=SPEED, default=1.0, help="Replay a trace so many times as fast."),
+        option("--from", "from_time", type=TIME, help="Begin so far into the trace."),
+        option("--requests", type=_REQUESTS, help="Requests of each level and round.  [default: 10 a place]"),
+        option("--duration", type=TIME, help="How long each level and round sends requests."),
         option("--resume", type=click.Path(path_type=Path), metavar="FILE", help=_RESUME),
-        option("--warmup", type=int, metavar="N", help="Requests that are sent first and not counted.  [default: 2-8]"),
-        option("--rounds", default=1, metavar="N", help="Repeat every level, to see how far equal rounds differ."),
+        option("--warmup", type=WARMUP, help="Requests that are sent first and not counted.  [default: 2-8]"),
+        option("--rounds", type=_ROUNDS, default=1, help="Repeat every level, to see how far equal rounds differ."),
         option("--prompt", default="128", metavar="LENGTH", help=_LENGTHS),
         option("--generate", default="64", metavar="LENGTH", help="Tokens to generate, in the same forms."),
         option("--shared-prefix", metavar="N[:GROUPS]", help="The first N tokens of prompts are the same."),
-        option("--turns", default=1, metavar="N", help="Turns of a session; each prompt holds the talk so far."),
-        option("--think", default="0s", metavar="TIME", help="Between an answer and the next turn."),
+        option("--turns", type=_ROUNDS, default=1, help="Turns of a session; each prompt holds the talk so far."),
+        option("--think", type=TIME, default="0s", help="Between an answer and the next turn."),
         option("--slo", "objectives", multiple=True, metavar="GOAL", help=_GOALS),
-        option("--processes", default=1, metavar="N", help="Processes that send, where one core is not enough."),
-        option("--timeout", default="600s", metavar="TIME", help="Give up a request after so long."),
+        option("--processes", type=_SENDERS, default=1, help="Processes that send, where one core is not enough."),
+        option("--timeout", type=TIME, default="600s", help="Give up a request after so long."),
         option("--cancel", metavar="SHARE:TIME", help="Take so many requests back after so long: 0.1:5s."),
         option("--images", metavar="N:WxH", help="Images in every message, of noise: 1:640x480."),
         option("--telemetry", metavar="URL", help=_TELEMETRY),
@@ -112,7 +125,7 @@ def _load_options(function: click.decorators.FC) -> click.decorators.FC:
         option("--ca", "authorities", type=click.Path(path_type=Path), metavar="FILE", help="Certificates to trust."),
         option("--insecure", is_flag=True, help="Do not check the server's certificate."),
         option("--device", metavar="NAME", help="What the server runs on.  [default: its host and port]"),
-        option("--seed", default=0, metavar="N", help="Of arrivals, lengths and words."),
+        option("--seed", type=SEED, default=0, help="Of arrivals, lengths and words."),
     )):  # fmt: skip
         function = made(function)
     return function
@@ -254,6 +267,7 @@ def plan_from(url: str, options: LoadOptions, *, command: str | None = None) -> 
     from inferometer.core.traffic.lengths import parse_lengths
     from inferometer.core.traffic.objectives import parse_objective
     from inferometer.core.units import parse_quantity
+    from inferometer.serving.asked import cancels_from, sharing_from, steps_from, trace_from
     from inferometer.serving.load.apis import parse_address, parse_header, parse_images, parse_mix, read_template
     from inferometer.serving.load.plan import LoadPlan
     from inferometer.serving.load.pool import Security
@@ -302,19 +316,6 @@ def plan_from(url: str, options: LoadOptions, *, command: str | None = None) -> 
     )
 
 
-def cancels_from(text: str | None) -> tuple[float, float] | None:
-    """`--cancel SHARE:TIME`."""
-    from inferometer.core.units import parse_quantity
-
-    if text is None:
-        return None
-    share, _, after = text.partition(":")
-    try:
-        return float(share), parse_quantity(after, "s")
-    except ValueError:
-        raise DomainError(f"{text!r} is no share and time.", remedy="Write --cancel 0.1:5s.") from None
-
-
 def _levels_of(path: Path) -> "tuple[Level, ...]":
     """The levels of a saved test that were played to their end."""
     from inferometer.measure.bench.files import load_profile
@@ -327,83 +328,3 @@ def _levels_of(path: Path) -> "tuple[Level, ...]":
 
 def _context() -> click.Context:
     return click.get_current_context()
-
-
-def steps_from(options: LoadOptions) -> "tuple[LoadStep, ...]":
-    """The loads to try, in their order. One way of loading at a time."""
-    from inferometer.core.traffic.arrivals import Arrivals
-    from inferometer.serving.load.plan import LoadStep
-
-    given = [name for name in ("concurrency", "rate", "ramp") if options[name] is not None]
-    if len(given) > 1:
-        raise click.UsageError(f"Give one of {' and '.join('--' + name for name in given)}.", ctx=_context())
-    if options["trace"] is not None and not given:
-        return (LoadStep(),)
-    process: Any = options["arrivals"]
-    burstiness = options["burstiness"]
-    if options["burstiness"] != 1 and process != "gamma":
-        raise click.UsageError("--burstiness is for --arrivals gamma.", ctx=_context())
-    if options["rate"] is not None:
-        rates = _numbers(options["rate"], "rate")
-        return tuple(
-            LoadStep(arrivals=Arrivals(rate_per_s=rate, process=process, burstiness=burstiness)) for rate in rates
-        )
-    if options["ramp"] is not None:
-        low, _, high = options["ramp"].partition(":")
-        ends = [_number(end, "ramp") for end in (low, high)]
-        return (
-            LoadStep(arrivals=Arrivals(rate_per_s=ends[0], to_per_s=ends[1], process=process, burstiness=burstiness)),
-        )
-    return tuple(
-        LoadStep(concurrency=_places(number)) for number in _numbers(options["concurrency"] or "1", "concurrency")
-    )
-
-
-def _numbers(text: str, name: str) -> list[float]:
-    return [_number(part, name) for part in text.split(",")]
-
-
-def _number(text: str, name: str) -> float:
-    try:
-        return float(text)
-    except ValueError:
-        raise DomainError(
-            f"{text!r} is not a number for --{name}.", remedy="Write 4, or 1,2,4,8 for a sweep; --ramp takes 1:8."
-        ) from None
-
-
-def _places(number: float) -> int:
-    if number != int(number) or not 1 <= number <= 100_000:
-        raise DomainError(f"--concurrency counts requests at once, and {number:g} is no such number.")
-    return int(number)
-
-
-def trace_from(options: LoadOptions, duration: float | None) -> "RequestTrace | None":
-    from inferometer.core.traffic.traces import part_of, read_trace
-    from inferometer.core.units import parse_quantity
-
-    if options["trace"] is None:
-        return None
-    start = parse_quantity(options["from_time"] or "0s", "s")
-    return part_of(
-        read_trace(options["trace"]), speed=options["speed"], start_s=start, duration_s=duration,
-        count=options["requests"],
-    )  # fmt: skip
-
-
-def sharing_from(options: LoadOptions) -> Any:
-    from inferometer.core.traffic.demand import Sharing
-    from inferometer.core.units import parse_quantity
-
-    tokens, _, groups = (options["shared_prefix"] or "0").partition(":")
-    if not tokens.isdecimal() or not (groups or "1").isdecimal():
-        raise DomainError(
-            f"{options['shared_prefix']!r} is not a shared prefix.",
-            remedy="Write its tokens, and groups: 512 or 512:4.",
-        )
-    return Sharing(
-        prefix_tokens=int(tokens),
-        groups=int(groups or 1),
-        turns=options["turns"],
-        think_s=parse_quantity(options["think"], "s"),
-    )

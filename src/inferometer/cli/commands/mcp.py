@@ -4,12 +4,12 @@ from pathlib import Path
 
 import click
 
-from inferometer.cli.options import say
+from inferometer.cli.options import PORT, say
 from inferometer.cli.storing import read_token, store_option
 
 
 @click.command("mcp")
-@click.option("--http", "port", type=click.IntRange(0, 65535), metavar="PORT", help="Serve on 127.0.0.1:PORT instead.")
+@click.option("--http", "port", type=PORT, metavar="PORT", help="Serve on 127.0.0.1:PORT instead.")
 @click.option(
     "--token-file",
     type=click.Path(path_type=Path, dir_okay=False),

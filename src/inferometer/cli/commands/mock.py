@@ -6,8 +6,8 @@ from typing import Any
 
 import click
 
-from inferometer.cli.commands.simulate import service_options, service_plan
-from inferometer.cli.options import say
+from inferometer.cli.commands.simulate import service_options
+from inferometer.cli.options import PORT, SPEED, say
 
 
 @click.command("mock")
@@ -15,8 +15,8 @@ from inferometer.cli.options import say
 @click.option("--on", "device", required=True, metavar="DEVICE", help="The device.")
 @service_options
 @click.option("--host", default="127.0.0.1", metavar="ADDRESS", help="Address to listen on.")
-@click.option("--port", default=8000, metavar="N", help="Port to listen on; 0 takes a free one.")
-@click.option("--speed", default=1.0, metavar="X", help="Answer so many times as fast as it would be.")
+@click.option("--port", type=PORT, default=8000, help="Port to listen on; 0 takes a free one.")
+@click.option("--speed", type=SPEED, default=1.0, help="Answer so many times as fast as it would be.")
 def command(model: str, device: str, host: str, port: int, speed: float, **options: Any) -> None:
     """Serve a model without a GPU: OpenAI's interface, with the times that the simulator gives.
 
@@ -31,6 +31,7 @@ def command(model: str, device: str, host: str, port: int, speed: float, **optio
     import asyncio
 
     from inferometer.core.errors import DomainError
+    from inferometer.serving.asked import service_plan
     from inferometer.serving.load.plan import LoadPlan
     from inferometer.serving.simulate.building import service_of
 

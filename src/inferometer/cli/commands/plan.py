@@ -7,7 +7,21 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from inferometer.cli.options import format_option, print_card, print_document, print_table, print_text, say
+from inferometer.cli.options import (
+    DEVICES,
+    RATE,
+    SEED,
+    SHARE,
+    TIME,
+    Number,
+    Whole,
+    format_option,
+    print_card,
+    print_document,
+    print_table,
+    print_text,
+    say,
+)
 from inferometer.cli.outputs import OutputFile
 from inferometer.cli.prediction_options import field_options, list_option
 from inferometer.cli.progress import progress_line
@@ -35,7 +49,7 @@ _SLO = 'Objectives: "ttft_p95<=1s,tpot_p95<=50ms"; may be repeated.'
 def _served_options(function: click.decorators.FC) -> click.decorators.FC:
     option = click.option
     for made in reversed((
-        option("--rate", type=float, metavar="R", help="Requests a second of a model that makes tokens."),
+        option("--rate", type=RATE, metavar="R", help="Requests a second of a model that makes tokens."),
         option("--trace", type=click.Path(path_type=Path), metavar="FILE", help=_TRACE),
         option("--prompt", default="1024", metavar="LENGTH", help=_LENGTHS),
         option("--generate", default="256", metavar="LENGTH", help="Tokens to generate."),
@@ -44,17 +58,19 @@ def _served_options(function: click.decorators.FC) -> click.decorators.FC:
         option("--by", metavar="TIME", help="With --tokens: in 72h, or until 2026-11-20."),
         option("--day", metavar="SHARE,…", help=_DAY),
         option("--tp", metavar="N,…", help="Tensor parallelism to try.  [default: 1,2,4,8]"),
+        option("--pp", metavar="N,…", help="Pipeline parallelism to try.  [default: 1, and 2 with the most of --tp]"),
+        option("--ep", metavar="N,…", help="Expert parallelism, up to --tp.  [default: 1, and as --tp]"),
         option("--max-num-seqs", "sequences", metavar="N,…", help="Limits to try.  [default: engine's,64,256]"),
-        option("--max-devices", "most_devices", default=256, metavar="N", help="Devices that may be used."),
-        option("--availability", type=float, metavar="SHARE", help="Of the time: spare replicas for it, as 0.999."),
-        option("--replica-up", default=0.99, metavar="SHARE", help="Of the time that one replica is up."),
-        option("--cold-start", default="5min", metavar="TIME", help="With --interruptions: until a new one is there."),
-        option("--headroom", default=0.0, metavar="SHARE", help="Of the capacity that stays free."),
-        option("--fallback", type=float, metavar="SHARE", help="Of the rate: the edge does the rest itself."),
+        option("--max-devices", "most_devices", type=DEVICES, default=256, help="Devices that may be used."),
+        option("--availability", type=SHARE, metavar="SHARE", help="Of the time: spare replicas for it, as 0.999."),
+        option("--replica-up", type=SHARE, default=0.99, metavar="SHARE", help="Of the time that one replica is up."),
+        option("--cold-start", type=TIME, default="5min", help="With --interruptions: until a new one is there."),
+        option("--headroom", type=SHARE, default=0.0, metavar="SHARE", help="Of the capacity that stays free."),
+        option("--fallback", type=SHARE, metavar="SHARE", help="Of the rate: the edge does the rest itself."),
         option("--edge", metavar="DEVICE", help="With --fallback: the device that answers first."),
         option("--edge-model", metavar="MODEL", help="What it runs.  [default: MODEL]"),
         option("--edge-weights", metavar="FORMAT", help="In which format.  [default: the model's]"),
-        option("--round-trip", default="0s", metavar="TIME", help="From the edge to the servers and back."),
+        option("--round-trip", type=TIME, default="0s", help="From the edge to the servers and back."),
     )):  # fmt: skip
         function = made(function)
     return function
@@ -63,9 +79,9 @@ def _served_options(function: click.decorators.FC) -> click.decorators.FC:
 def _edge_options(function: click.decorators.FC) -> click.decorators.FC:
     option = click.option
     for made in reversed((
-        option("--frames", type=float, metavar="R", help="Frames a second of each stream, instead of --rate."),
-        option("--streams", type=int, default=1, metavar="N", help="Streams, as cameras, that are served."),
-        option("--max-watts", type=float, metavar="W", help="What a device's cooling takes away."),
+        option("--frames", type=RATE, metavar="R", help="Frames a second of each stream, instead of --rate."),
+        option("--streams", type=Whole(1, 1_000_000), default=1, help="Streams, as cameras, that are served."),
+        option("--max-watts", type=Number(0, 1e6), metavar="W", help="What a device's cooling takes away."),
     )):  # fmt: skip
         function = made(function)
     return function
@@ -80,12 +96,12 @@ def _choice_options(function: click.decorators.FC) -> click.decorators.FC:
         list_option("--weights", help="Formats to try; own is the model's.  [default: own and smaller]"),
         option("--prices", type=click.Path(path_type=Path), metavar="FILE", help=_PRICES),
         option("--max-power", "most_watts", metavar="W", help="What all devices may draw together: 10kW."),
-        option("--interruptions", type=float, metavar="R", help=_INTERRUPTIONS),
+        option("--interruptions", type=Number(0, 3600), metavar="R", help=_INTERRUPTIONS),
         option("--front", is_flag=True, help="Show tokens/s of a user against those of a device."),
-        option("--discount", default=0.0, metavar="SHARE", help="What a reservation takes off the price."),
+        option("--discount", type=SHARE, default=0.0, metavar="SHARE", help="What a reservation takes off the price."),
         option("--launch", type=OutputFile(folders=True), metavar="FOLDER", help=_LAUNCH),
-        option("--keep", default=3, metavar="N", help="Plans to confirm and show."),
-        option("--seed", default=0, metavar="N", help="Of the simulations."),
+        option("--keep", type=Whole(1, 1000), default=3, help="Plans to confirm and show."),
+        option("--seed", type=SEED, default=0, help="Of the simulations."),
         option("--engine", metavar="WHERE", help=_ENGINE),
     )):  # fmt: skip
         function = made(function)
@@ -235,6 +251,8 @@ def search_from(model: str, options: dict[str, Any]) -> PlanSearch:
         runtimes=_listed(options["runtimes"]),
         weights=tuple(None if name == "own" else name for name in _listed(options["weights"])),
         tp=_numbers(options["tp"], "tp"),
+        pp=_numbers(options["pp"], "pp"),
+        ep=_numbers(options["ep"], "ep"),
         **({"sequences": sequences} if sequences else {}),
         most_devices=options["most_devices"],
         discount=options["discount"],
@@ -284,10 +302,8 @@ def _listed(text: str | None) -> tuple[str, ...]:
 
 
 def _numbers(text: str | None, name: str) -> tuple[int, ...]:
-    try:
-        return tuple(int(part) for part in _listed(text))
-    except ValueError:
-        raise click.UsageError(f"--{name} takes whole numbers, and not {text!r}.") from None
+    kind = Whole(0 if name == "max-num-seqs" else 1, 1 << 16)
+    return tuple(kind.convert(part, None, click.get_current_context(silent=True)) for part in _listed(text))
 
 
 def _plan_edge(model: str, options: dict[str, Any], form: str) -> None:

@@ -7,7 +7,19 @@ from typing import TYPE_CHECKING, Unpack
 import click
 
 from inferometer.cli.measuring import trust_option
-from inferometer.cli.options import format_option, print_document, print_table, say
+from inferometer.cli.options import (
+    BATCH,
+    IMAGE,
+    RUNS,
+    SEED,
+    THREADS,
+    TIME,
+    TOKENS,
+    format_option,
+    print_document,
+    print_table,
+    say,
+)
 from inferometer.cli.outputs import OutputFile
 from inferometer.cli.progress import progress_line
 from inferometer.cli.storing import StoringOptions, print_run_link, recording_from, storing_options
@@ -19,6 +31,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from inferometer.measure.prepare.run import Prepared, PrepareRequest
+    from inferometer.measure.prepare.tune import Tuned
     from inferometer.store.recording import RunRecorder
 
 
@@ -48,18 +61,22 @@ if TYPE_CHECKING:
     "--goal", "goals", multiple=True, metavar="LIMIT",
     help='Search for what keeps it: "drift<=1%", "latency<=0.7x", "size<=0.5x"; repeatable. -o writes the fastest.',
 )  # fmt: skip
-@click.option("--budget", default="10 min", metavar="TIME", help="Begin no further format after this time.")
+@click.option(
+    "--tune", "tuning", is_flag=True,
+    help="Then try the engine's settings in turns: threads, providers, its own options. Without -o, of MODEL as it is.",
+)  # fmt: skip
+@click.option("--budget", type=TIME, default="10 min", help="Begin no further format or setting after this time.")
 @click.option("--no-measure", is_flag=True, help="Verify and predict, but measure no times.")
 @click.option("--force", is_flag=True, help="Write the file although its outputs are wrong.")
 @click.option("--overwrite", is_flag=True, help="Overwrite an existing file.")
-@click.option("--batch", default=1, metavar="N", help="Inputs or sequences at once.")
-@click.option("--prompt", type=int, metavar="N", help="Prompt length in tokens.")
-@click.option("--generate", type=int, metavar="N", help="Tokens to generate.")
-@click.option("--image", type=int, metavar="N", help="Side of the input image, in pixels.")
+@click.option("--batch", type=BATCH, default=1, help="Inputs or sequences at once.")
+@click.option("--prompt", type=TOKENS, help="Prompt length in tokens.")
+@click.option("--generate", type=TOKENS, help="Tokens to generate.")
+@click.option("--image", type=IMAGE, help="Side of the input image, in pixels.")
 @click.option("--size", "sizes", multiple=True, metavar="NAME=N", help="Any other size the model leaves open.")
-@click.option("--threads", type=int, metavar="N", help="Engine threads.  [default: one per physical core]")
-@click.option("--runs", type=int, metavar="N", help="Runs of each side of a measurement.  [default: 15]")
-@click.option("--seed", default=0, metavar="N", help="Seed of random inputs and weights.")
+@click.option("--threads", type=THREADS, help="Engine threads.  [default: one per physical core]")
+@click.option("--runs", type=RUNS, help="Runs of each side of a measurement.  [default: 15]")
+@click.option("--seed", type=SEED, default=0, help="Seed of random inputs and weights.")
 @trust_option
 @storing_options
 @format_option
@@ -73,6 +90,7 @@ def command(
     sensitivity: bool,
     searching: bool,
     goals: tuple[str, ...],
+    tuning: bool,
     budget: str,
     no_measure: bool,
     force: bool,
@@ -99,6 +117,7 @@ def command(
     inferometer prepare model.onnx --for onnxruntime --search --budget "5 min"
     inferometer prepare model.onnx --for openvino --dry
     inferometer prepare model.onnx --for onnxruntime --dry --quantise i8 --sensitivity
+    inferometer prepare model.onnx --for onnxruntime --tune
 
     Each step is done by the tool that is made for it, and proven: its outputs against the original's within the limits
     that `inferometer verify` has, its size, the gain that is predicted and the one that is measured here, in turns with
@@ -129,13 +148,19 @@ def command(
         seed=seed,
         trust=trust,
     )
+    if tuning and (dry or no_measure or (searching and not goals)):
+        raise DomainError("Settings are tuned by measuring one file.", remedy="Say --tune alone, or with -o or --goal.")
     if sensitivity and not (dry and quantise):
         raise DomainError("Sensitivity is told of one format.", remedy="Say --dry --quantise FORMAT --sensitivity.")
     if dry:
         _foretell(request, form, sensitivity=sensitivity)
         return
+    budget_s = parse_quantity(budget, "s")
     if searching or goals:
-        _search(request, parse_quantity(budget, "s"), goals, form)
+        _search(request, budget_s, goals, form, tuning=tuning)
+        return
+    if tuning and out is None:
+        _print_tuned(_tuned(None, request, budget_s), form)
         return
     if out is None:
         raise DomainError("There is no file to write.", remedy="Say -o FILE, or --dry to see what there is to gain.")
@@ -143,7 +168,8 @@ def command(
     with recorder:
         prepared = _prepared(request)
         _keep(recorder, prepared)
-        _print(prepared, form)
+        settings = _tuned(prepared.artifact, request, budget_s) if tuning and prepared.artifact is not None else None
+        _print(prepared, form, settings)
         if not prepared.right:
             wrong = next(row for row in prepared.steps if row.verdict == "wrong")
             raise GateError(f"The step {wrong.name} makes the outputs wrong: {wrong.notes[-1]}.")
@@ -175,14 +201,17 @@ def _keep(recorder: RunRecorder, prepared: Prepared) -> None:
             recorder.attach(path.name, path)
 
 
-def _print(prepared: Prepared, form: str) -> None:
+def _print(prepared: Prepared, form: str, settings: Tuned | None) -> None:
     from inferometer.measure.prepare.run import prepared_document
     from inferometer.understand.view.prepared import prepared_table
 
     if form == "json":
-        print_document(prepared_document(prepared))
+        more = {} if settings is None else {"tuned": settings.document()}
+        print_document({**prepared_document(prepared), **more})
     else:
         print_table(prepared_table(prepared), form)
+        if settings is not None:
+            _print_tuned(settings, form)
     if prepared.artifact is not None:
         say(f"Saved {prepared.artifact}.")
 
@@ -203,7 +232,32 @@ def _foretell(request: PrepareRequest, form: str, *, sensitivity: bool) -> None:
         print_table(foretold_ops(found[0], rows=None if form == "md" else 12), form)
 
 
-def _search(request: PrepareRequest, budget_s: float, goals: tuple[str, ...], form: str) -> None:
+def _tuned(path: Path | None, request: PrepareRequest, budget_s: float) -> Tuned:
+    """Of a file that was prepared, else of the model as it is."""
+    from inferometer.core.notices import told_to
+    from inferometer.known.engines import engine
+    from inferometer.measure.prepare.source import source_of, starting_format
+    from inferometer.measure.prepare.tune import tune
+
+    if path is None:
+        target = engine(request.runtime)
+        if request.quantise is not None or starting_format(request.model, target)[0] not in target.opens:
+            raise DomainError(f"{target.title} needs a file of its own.", remedy="Say -o FILE: it is made, then tuned.")
+        path = source_of(request.model, target, image=request.workload.image, seed=request.seed)
+    with progress_line(str) as draw, told_to(draw):
+        return tune(path, request, budget_s=budget_s)
+
+
+def _print_tuned(settings: Tuned, form: str) -> None:
+    from inferometer.understand.view.prepared import tuned_table
+
+    if form == "json":
+        print_document(settings.document())
+    else:
+        print_table(tuned_table(settings), form)
+
+
+def _search(request: PrepareRequest, budget_s: float, goals: tuple[str, ...], form: str, *, tuning: bool) -> None:
     from dataclasses import replace
 
     from inferometer.core.notices import told_to
@@ -213,18 +267,22 @@ def _search(request: PrepareRequest, budget_s: float, goals: tuple[str, ...], fo
 
     with progress_line(str) as draw, told_to(draw):
         found = search(request, budget_s=budget_s, goals=[parse_goal(goal) for goal in goals])
+    best, settings = chosen(found), None
+    if best is not None and request.out is not None:
+        made = _prepared(replace(request, quantise=None if best.quantise == AS_IT_IS else best.quantise))
+        say(f"Saved {made.artifact}: {best.quantise}." if made.artifact else f"{request.model} keeps them as it is.")
+        settings = _tuned(made.artifact, request, budget_s) if tuning and made.artifact is not None else None
     if form == "json":
         rows = [
             {"quantise": row.quantise, "best": row.best, "meets": row.meets, "reason": row.reason}
             | ({} if row.prepared is None else {"prepared": prepared_document(row.prepared)})
             for row in found
         ]
-        print_document({"schema": "inferometer.measure.prepare-search/1", "formats": rows})
+        more = {} if settings is None else {"tuned": settings.document()}
+        print_document({"schema": "inferometer.measure.prepare-search/1", "formats": rows, **more})
     else:
         print_table(search_table(found), form)
-    best = chosen(found)
+        if settings is not None:
+            _print_tuned(settings, form)
     if goals and best is None:
         raise GateError("No format keeps every goal.", remedy="Allow more, or ask for another runtime.")
-    if best is not None and request.out is not None:
-        made = _prepared(replace(request, quantise=None if best.quantise == AS_IT_IS else best.quantise))
-        say(f"Saved {made.artifact}: {best.quantise}." if made.artifact else f"{request.model} keeps them as it is.")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, TypedDict, Unpack
 import click
 
 from inferometer.cli.old_spellings import advise
-from inferometer.cli.options import format_option, print_card, print_document, print_table, say
+from inferometer.cli.options import Whole, format_option, print_card, print_document, print_table, say
 from inferometer.cli.outputs import OutputFile
 from inferometer.cli.storing import open_chosen, store_option
 from inferometer.cli.subcommands import ListingGroup
@@ -64,7 +64,7 @@ def _filter_options(function: click.decorators.FC) -> click.decorators.FC:
                      help="created, name, model, device, machine, author, batch, precision, threads, "
                      "status, latency, ttft, tpot, tokens, memory; -KEY: "
                      "the other way round."),
-        click.option("--limit", default=50, metavar="N", help="Maximum number of runs to list."),
+        click.option("--limit", type=Whole(1, 10_000_000), default=50, help="Maximum number of runs to list."),
         click.option("--after", metavar="MARK", help="Continue a list; the end of the list prints its MARK."),
         store_option,
     )):  # fmt: skip

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from inferometer.cli.options import format_option, print_document, print_table, say
+from inferometer.cli.options import Whole, format_option, print_document, print_table, say
 from inferometer.cli.outputs import OutputFile
 from inferometer.cli.prediction_options import field_options, list_option, list_options, option_of, taken
 from inferometer.cli.progress import bar, progress_line
@@ -44,7 +44,7 @@ _FOR_ALL = {name: field for name, field in FIELDS.items() if (field.keyword or n
 @click.option("--by", default="usd_per_million_tokens", metavar="COLUMN", help="What --cheapest minimises.")
 @click.option("--heatmap", metavar="X,Y,VALUE", help="Draw a heat map with --chart, instead of --pareto.")
 @click.option("--chart", type=OutputFile(), metavar="FILE", help="Save a chart: .svg, .png, .html or .json.")
-@click.option("--rows", "most", default=20, metavar="N", help="Rows to print in a table.")
+@click.option("--rows", "most", type=Whole(1, 10_000_000), default=20, help="Rows to print in a table.")
 @format_option
 def command(
     source: Path | None,

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import click
 
-from inferometer.cli.options import format_option, print_document, print_table
+from inferometer.cli.options import SEED, format_option, print_document, print_table
 from inferometer.cli.outputs import OutputFile
 from inferometer.predict.flags import parse_sizes
 
@@ -20,7 +20,7 @@ from inferometer.predict.flags import parse_sizes
     help="A .onnx, .gguf, .tflite or .safetensors file, or a folder.",
 )
 @click.option("--weights", default="f32", metavar="FORMAT", help="Number format: f16, bf16, q8_0, q4_0, q4_k …")
-@click.option("--seed", default=0, metavar="N", help="The same seed gives the same weights.")
+@click.option("--seed", type=SEED, default=0, help="The same seed gives the same weights.")
 @click.option("--size", "sizes", multiple=True, metavar="NAME=N", help="Fix a size that the file would leave open.")
 @click.option("--part", metavar="NAME", help="Only this part of a model that has several, such as encoder.")
 @click.option("--overwrite", is_flag=True, help="Overwrite an existing file.")

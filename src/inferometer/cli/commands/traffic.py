@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from inferometer.cli.options import format_option, print_card, print_document, say
+from inferometer.cli.options import RATE, SEED, SHARE, TOKENS, Whole, format_option, print_card, print_document, say
 from inferometer.cli.outputs import OutputFile
 
 if TYPE_CHECKING:
@@ -19,17 +19,17 @@ _LENGTHS = "Tokens, in the forms of `load`: 400, lognormal:400,500."
 def _agent_options(function: click.decorators.FC) -> click.decorators.FC:
     option = click.option
     for made in reversed((
-        option("--agents", type=int, metavar="N", help="Make up the calls of so many agents, instead of a file."),
-        option("--rate", type=float, metavar="R", help="Agents that begin a second.  [default: 0.1]"),
-        option("--system", type=int, metavar="N", help="Tokens that all begin with.  [default: 3000]"),
+        option("--agents", type=Whole(1, 1_000_000), help="Make up the calls of so many agents, instead of a file."),
+        option("--rate", type=RATE, metavar="R", help="Agents that begin a second.  [default: 0.1]"),
+        option("--system", type=Whole(0, 1 << 27), help="Tokens that all begin with.  [default: 3000]"),
         option("--task", metavar="LENGTH", help=_LENGTHS),
         option("--calls", metavar="LENGTH", help="Calls of an agent.  [default: lognormal:12,10]"),
         option("--answer", metavar="LENGTH", help="Tokens of an answer.  [default: lognormal:180,200]"),
         option("--result", metavar="LENGTH", help="Tokens that a tool finds.  [default: lognormal:700,1200]"),
         option("--tool-time", "tool_s", metavar="SECONDS", help="Until it has.  [default: lognormal:3,6]"),
-        option("--delegated", type=float, metavar="SHARE", help="Calls after which sub-agents work.  [default: 0.05]"),
-        option("--context", type=int, metavar="N", help="Tokens that a talk may hold.  [default: 128000]"),
-        option("--seed", type=int, metavar="N", help="The same seed makes the same agents."),
+        option("--delegated", type=SHARE, metavar="SHARE", help="Calls after which sub-agents work.  [default: 0.05]"),
+        option("--context", type=TOKENS, help="Tokens that a talk may hold.  [default: 128000]"),
+        option("--seed", type=SEED, help="The same seed makes the same agents."),
     )):  # fmt: skip
         function = made(function)
     return function

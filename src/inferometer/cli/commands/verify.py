@@ -7,7 +7,7 @@ import click
 
 from inferometer.cli.elsewhere import hand_over, place_option, require_answer, require_place, run_elsewhere, waits
 from inferometer.cli.measuring import ONCE, SubjectOptions, measurement_from, subject_options
-from inferometer.cli.options import format_option, print_card, print_document
+from inferometer.cli.options import SHARE, Number, format_option, print_card, print_document
 from inferometer.core.errors import DomainError, GateError
 from inferometer.core.units import parse_quantity
 
@@ -24,9 +24,9 @@ _BY_FORMATS = "  [default: by the formats]"
 @click.option("--against", "reference", required=True, metavar="RUNTIME", help="The runtime to take as correct.")
 @click.option("--reference", "reference_model", metavar="MODEL", help="The same model in another file.")
 @click.option("--relative", metavar="X", help=f"Maximum error, relative to an output's largest value.{_BY_FORMATS}")
-@click.option("--cosine", type=float, metavar="X", help=f"Minimum cosine similarity of each output.{_BY_FORMATS}")
-@click.option("--top-1", type=float, metavar="X", help=f"Minimum share of positions with the same token.{_BY_FORMATS}")
-@click.option("--nll", type=float, metavar="X", help=f"Maximum change of the log-likelihood, in nats.{_BY_FORMATS}")
+@click.option("--cosine", type=Number(-1, 1), help=f"Minimum cosine similarity of each output.{_BY_FORMATS}")
+@click.option("--top-1", type=SHARE, metavar="X", help=f"Minimum share of positions with the same token.{_BY_FORMATS}")
+@click.option("--nll", type=Number(0, 1000), help=f"Maximum change of the log-likelihood, in nats.{_BY_FORMATS}")
 @place_option
 @subject_options
 @format_option

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import click
 
-from inferometer.cli.options import format_option, print_card, print_document, print_table, say
+from inferometer.cli.options import Whole, format_option, print_card, print_document, print_table, say
 from inferometer.cli.outputs import OutputFile
 from inferometer.cli.storing import open_chosen, store_option
 from inferometer.core.errors import DomainError, GateError, PlaceError
@@ -16,7 +16,7 @@ from inferometer.core.units import parse_quantity
 @click.option("--branch", metavar="NAME", help="The series of this branch: runs with the tag branch:NAME.")
 @click.option("--against", metavar="NAME", help="The branch whose runs are the baseline.  [default: as --branch]")
 @click.option("--baseline", metavar="MODEL", help="The model as it was: confirm a suspicion in turns with it.")
-@click.option("--rounds", type=click.IntRange(11, 100), default=12, metavar="N", help="Of confirming.")
+@click.option("--rounds", type=Whole(11, 100), default=12, help="Of confirming.")
 @click.option("--threshold", default="2%", metavar="SHARE", help="The smallest change that counts.")
 @click.option(
     "--tell", "--webhook", "places", multiple=True, metavar="PLACE",

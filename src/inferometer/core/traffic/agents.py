@@ -33,6 +33,8 @@ class Agents:
     seed: int = 0
 
     def __post_init__(self) -> None:
+        if self.calls.mean < 1:
+            raise DomainError("An agent makes 1 call or more.", remedy="Write --calls 12.")
         if self.sessions < 1 or not 0 <= self.delegated <= 1 or self.context < 2 * self.system:
             raise DomainError(
                 f"{self.sessions} agents that delegate {self.delegated:g} of their calls and hold {self.context} "

@@ -12,6 +12,8 @@ from inferometer.core.frozen import frozen
 Process = Literal["constant", "poisson", "gamma"]
 PROCESSES: tuple[Process, ...] = ("constant", "poisson", "gamma")
 
+# Requests a second: one in eleven days, and more than all of the world's services answer.
+LEAST_RATE, MOST_RATE = 1e-6, 1e8
 Times = NDArray[np.float64]
 
 
@@ -30,8 +32,10 @@ class Arrivals:
 
     def __post_init__(self) -> None:
         rates = (self.rate_per_s,) if self.to_per_s is None else (self.rate_per_s, self.to_per_s)
-        if not all(0 < rate < 1e9 for rate in rates):
-            raise DomainError(f"A rate must be greater than 0, and is {min(rates)!r} requests/s.")
+        if not all(LEAST_RATE <= rate <= MOST_RATE for rate in rates):
+            raise DomainError(
+                f"A rate is of {LEAST_RATE:g} to {MOST_RATE:,.0f} requests a second, and not of {min(rates)!r}."
+            )
         if not 0.01 <= self.burstiness <= 100:
             raise DomainError(
                 f"The burstiness must lie between 0.01 and 100, and is {self.burstiness!r}.",

@@ -323,6 +323,9 @@ def load(
     return session, (Stage(name="load", seconds=mark.at - start), Stage(name="compile", seconds=end - mark.at))
 
 
+_SWITCHES = frozenset({"enable_cpu_mem_arena", "enable_mem_pattern"})  # attributes of a session's options, not entries
+
+
 def _options(plan: LoadingPlan) -> Any:
     options = _quiet()
     options.intra_op_num_threads = plan.threads
@@ -335,6 +338,11 @@ def _options(plan: LoadingPlan) -> Any:
     if plan.model is not None:
         options.add_session_config_entry("session.model_external_initializers_file_folder_path", str(plan.path.parent))
     for name, value in plan.options.items():
+        if name in _SWITCHES:
+            if value not in {"0", "1"}:
+                raise DomainError(f"The option {name} is 0 or 1, and not {value!r}.")
+            setattr(options, name, value == "1")
+            continue
         with guarded(plan.path, f"refused the option {name}={value} for"):
             options.add_session_config_entry(name, value)
     return options

@@ -17,6 +17,7 @@ from inferometer.core.profile import (
 )
 from inferometer.core.served import Served
 from inferometer.core.statistics import mean
+from inferometer.core.units import format_quantity
 from inferometer.core.workload import Workload
 from inferometer.engines.results.base import Document
 
@@ -46,6 +47,26 @@ class Draft:
     command: str | None = None
     notes: list[str] = field(default_factory=list)
     served: Served | None = None
+
+
+_SHOWN_FIGURES = 20
+
+
+def moved(draft: Draft, way: str, nbytes: float, seconds: float) -> float:
+    """A phase in which bytes were moved, with a note of the rate, in bytes a second."""
+    rate = nbytes / seconds
+    draft.phases.append(Phase(name=way, time_s=seconds, statistic="sum", bytes=nbytes))
+    draft.host[f"{way}_bytes_per_s"] = rate
+    draft.notes.append(f"{way}: {format_quantity(rate, 'B/s')}")
+    return rate
+
+
+def keep_figures(draft: Draft, figures: Mapping[str, float]) -> None:
+    """Figures that are no times, such as scores: all of them are kept, and the first are noted."""
+    draft.host |= figures
+    shown = [f"{name}: {figures[name]:.6g}" for name in list(figures)[:_SHOWN_FIGURES]]
+    left = len(figures) - len(shown)
+    draft.notes += [*shown, *([f"{left} more figures are in the document"] if left else [])]
 
 
 def finish(draft: Draft, document: Document) -> Profile:

@@ -127,10 +127,27 @@ def serve_stdio(access: Access) -> None:
     from mcp.server.stdio import stdio_server  # noqa: PLC0415 - as above
 
     async def serve() -> None:
-        async with stdio_server() as (reading, writing):
-            await server.run(reading, writing, server.create_initialization_options())
+        async with stdio_server() as (reading, writing), anyio.create_task_group() as tasks:
+            passed, heard = anyio.create_memory_object_stream[Any](0)
+            tasks.start_soon(_answer_no_messages, reading, passed, writing)
+            await server.run(heard, writing, server.create_initialization_options())
 
     anyio.run(serve)
+
+
+async def _answer_no_messages(reading: Any, passed: Any, writing: Any) -> None:
+    """Pass messages on. A line that is none is answered, as JSON-RPC asks for; the SDK says nothing to it."""
+    from mcp.shared.message import SessionMessage  # noqa: PLC0415 - there, since the server is
+    from mcp_types import PARSE_ERROR, ErrorData, JSONRPCError  # noqa: PLC0415 - as above
+
+    words = "A line was no message of JSON-RPC. Send one JSON object a line; the server goes on."
+    told = JSONRPCError(jsonrpc="2.0", id=None, error=ErrorData(code=PARSE_ERROR, message=words))
+    async with reading, passed:
+        async for item in reading:
+            if isinstance(item, Exception):
+                await writing.send(SessionMessage(told))
+            else:
+                await passed.send(item)
 
 
 def http_app(access: Access, token: str) -> ASGIApp:

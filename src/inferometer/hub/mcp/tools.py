@@ -421,8 +421,12 @@ def runs(
             text = stored.status if stored.profile is None else _profile_text(stored.profile)
             return McpAnswer(document=document, text=f"Run {stored.id}: {text}")
         wanted = Filter(project=project, model=model, device=device, runtime=runtime, words=search)
-        page = store.list(wanted, limit=MOST_ROWS)
-    return _rows_answer(records(run_table(page.rows, "json")), "run")
+        page, total = store.list(wanted, limit=MOST_ROWS), store.count(wanted)
+    answer = _rows_answer(records(run_table(page.rows, "json")), "run")
+    if total <= len(page.rows):
+        return answer
+    words = f"The newest {len(page.rows):,} of {total:,} runs: name a project, a model, a device or words for others."
+    return McpAnswer(document=answer.document, text=words)
 
 
 @tool_asking(in_python(fields_that(door="profile")))

@@ -10,7 +10,7 @@ from inferometer.known.formulas.registry import formula, require
 _DALLY = "Dally & Towles 2004, Principles and Practices of Interconnection Networks"
 _HOCKNEY = "Hockney 1994, The Communication Challenge for MPP"
 
-Topology = Annotated[str, q.Quantity(unit="label", choices=("torus", "fat-tree", "ring", "mesh"))]
+Topology = Annotated[str, q.Quantity(unit="label", choices=("torus", "fat-tree", "dragonfly", "ring", "mesh"))]
 
 
 @formula(
@@ -71,7 +71,8 @@ def bisection_bandwidth(*, nodes: q.Count, link_bandwidth: q.Bandwidth, topology
     """The bandwidth between two halves of a network, for the worst cut in half.
 
     Derivation: count the links that the cut crosses. A k×k torus: each of k rows is a ring and is cut twice, 2k links.
-    A ring: 2. A full fat tree: one link's worth for each node of a half, N/2. A full mesh: every pair, (N/2)².
+    A ring: 2. A full fat tree: one link's worth for each node of a half, N/2. A full mesh: every pair, (N/2)². A
+    balanced dragonfly (Kim et al. 2008) has an end of a global link for each node, N/2 links; half of them cross: N/4.
     Units: nodes, B/s of one link in one direction and a word → B/s in one direction.
     Ignores: routing, which may not use all of them, and taper: fat trees are often built with less above.
     """
@@ -86,7 +87,7 @@ def _cut_links(nodes: Any, topology: str) -> Any:
         return 2 * side
     if topology == "ring":
         return 2 + 0 * nodes  # as many results as there are networks
-    return nodes / 2 if topology == "fat-tree" else (nodes / 2) ** 2
+    return {"fat-tree": nodes / 2, "dragonfly": nodes / 4, "mesh": (nodes / 2) ** 2}[topology]
 
 
 @formula(

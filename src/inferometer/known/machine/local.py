@@ -14,7 +14,7 @@ from inferometer.core.errors import UnknownNameError
 from inferometer.known.files import rows_with
 from inferometer.known.load import CatalogRow
 from inferometer.known.machine.detect import Host, detect_host
-from inferometer.known.machine.detect.host import Gpu
+from inferometer.known.machine.detect.host import Cpu, Gpu
 
 # Words in the name of a card that do not tell it from others: makers, brands, and the size and kind of its memory.
 _SAYS_LITTLE = frozenset({
@@ -67,8 +67,14 @@ def device_of_host(host: Host, *, date: str) -> Device:
         ),
         cores=_found(cpu.physical_cores, date),
         clock_hz=_found(cpu.max_hz, date),
+        vector_bits=_vector_bits(cpu),
         notes="Detected on this machine. Peaks and bandwidths are unknown until they are measured.",
     )
+
+
+def _vector_bits(cpu: Cpu) -> int | None:
+    """Xeons with AVX-512 have two units for it; others that have it compute in halves, or with one: nothing is said."""
+    return 512 if cpu.has("avx512f") and "xeon" in (cpu.model or "").casefold() else None
 
 
 def _found(value: float | None, date: str) -> Sourced | None:

@@ -160,7 +160,7 @@ def _foretold(
         gain=gain_of(name, old.name, before, after),
         weight_bytes=after.model.weight_bytes,
         ops=ops,
-        why=(*_computed(before, after), *_kinds(ops, old.time_s)),
+        why=(*_computed(before, after), *_kinds(ops, old.time_s)) or (_unchanged(engine, ops),),
     )
 
 
@@ -181,6 +181,12 @@ def _computed(before: Profile, after: Profile) -> tuple[str, ...]:
     return tuple(
         note for note in notes if (" are computed in " in note or " run at the speed of " in note) and note not in known
     )
+
+
+def _unchanged(engine: EngineDescriptor, ops: tuple[OpChange, ...]) -> str:
+    if sum(abs(op.before_s - op.after_s) for op in ops) < 1e-3 * sum(op.before_s for op in ops):
+        return f"No op changes: {engine.title} holds such weights as it holds the model's own."
+    return f"No kind of op changes by more than {_EQUAL:.0%} of the time."
 
 
 def _kinds(ops: tuple[OpChange, ...], whole_s: float) -> tuple[str, ...]:

@@ -105,9 +105,10 @@ def predicted_gain(proving: Proving, before: ProvedFile, after: ProvedFile) -> G
 
 
 def _predicted(proving: Proving, candidate: ProvedFile) -> Profile | None:
-    device, sizes = proving.judged_by or proving.device, proving.original.sizes
+    asked = {"sizes": proving.original.sizes, "threads": proving.threads}
+    device, runtime = proving.judged_by or proving.device, candidate.runtime
     try:
-        return in_formats(proving.graph, candidate.changes, candidate.runtime, device, proving.workload, sizes=sizes)
+        return in_formats(proving.graph, candidate.changes, runtime, device, proving.workload, **asked)
     except InferometerError:
         return None
 

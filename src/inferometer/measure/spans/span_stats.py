@@ -166,10 +166,15 @@ def _energy(whole: _Whole, rows: Ints, total_s: float) -> float | None:
 
 
 def _memory(recording: Recording, rows: Ints) -> dict[str, float]:
-    """Deltas add up; a peak is the highest of all."""
+    """Deltas add up, and those above zero by themselves (`grown`); a peak is the highest of all, beside their mean."""
     memory = {}
     for name, column in recording.readings.items():
         given = column[rows][~np.isnan(column[rows])]
-        if len(given):
-            memory[name] = float(given.sum() if "delta" in name else given.max())
+        if not len(given):
+            continue
+        memory[name] = float(given.sum() if "delta" in name else given.max())
+        if "delta" in name:
+            memory[name.replace("delta", "grown")] = float(given[given > 0].sum())
+        elif "peak" in name:
+            memory[name.replace("peak", "mean")] = float(given.mean())
     return memory

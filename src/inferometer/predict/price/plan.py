@@ -37,6 +37,7 @@ from inferometer.predict.price.priors import prior_for
 from inferometer.predict.price.rates import Rates, rates_of
 from inferometer.predict.price.step import Pace, StepPrice, ideals, over_rows, price_rows
 from inferometer.predict.price.utilisation import step_residual
+from inferometer.predict.price.variants import knows_variant
 from inferometer.predict.work.classes import MATRIX, class_of
 from inferometer.predict.work.prepare import PreparedWork, Quantities
 
@@ -295,12 +296,17 @@ def _streaming(device: Device, streamed: float) -> tuple[str, ...]:
 
 
 def standing_in(prepared: PreparedWork, device: Device, variants: tuple[str, ...] = ()) -> Standing:
-    """Where a graph on a device stands among the levels: with the format that most of its weights have."""
+    """Where a graph on a device stands among the levels: with the format that most of its weights have.
+
+    Of the settings that are asked for, with those that published steps of this engine name. Others were run in many
+    ways that nobody wrote down, all cores among them.
+    """
     precision = counted_precision(prepared.graph, prepared.terms.precision)
     kind = "convolution" if any(row.op.kind == "convolution" for row in prepared.rows) else "linear"
     name = widened_to(kind, precision, device, prepared.effects)
     precision = precision if name is None else replace(precision, weights=name, activations=name)
-    return standing_of(device, prepared.effects.name, precision, variants)
+    standing, tokens = standing_of(device, prepared.effects.name, precision), is_generative(prepared.graph)
+    return replace(standing, variants=tuple(each for each in variants if knows_variant(standing, each, tokens=tokens)))
 
 
 def plan_of(  # noqa: PLR0913 - what a plan is made of
@@ -323,7 +329,9 @@ def plan_of(  # noqa: PLR0913 - what a plan is made of
     if not 0 <= overlap <= 1:
         raise DomainError(f"overlap is a share from 0 to 1, and not {overlap!r}.")
     levels = levels_of(device)
-    inverse, arithmetic, notes = _inverse_peaks(prepared, device)
+    measured = calibration is not None and not calibration.is_published
+    narrower = 1.0 if measured else prepared.effects.narrower(device)  # a calibration's shares have it in them
+    inverse, arithmetic, notes = _inverse_peaks(prepared, device, narrower)
     streamed = streamed_share(device, weights_bytes)
     notes = (*notes, *_stated_shares(device), *_streaming(device, streamed))
     effects: dict[str, ModelEffect] = {}
@@ -390,8 +398,10 @@ def _calibrated_by(calibration: Calibration) -> str:
             )
 
 
-def _inverse_peaks(prepared: PreparedWork, device: Device) -> tuple[dict[str, Any], tuple[str, ...], tuple[str, ...]]:
-    """For each format that work is counted in, seconds an operation on each row.
+def _inverse_peaks(
+    prepared: PreparedWork, device: Device, narrower: float
+) -> tuple[dict[str, Any], tuple[str, ...], tuple[str, ...]]:
+    """For each format that work is counted in, seconds an operation on each row: at the peak, or `narrower` than it.
 
     Also the formats that matrix products are computed in, and what is to be said.
     """
@@ -408,19 +418,24 @@ def _inverse_peaks(prepared: PreparedWork, device: Device) -> tuple[dict[str, An
         if found.name is not None:
             peak = require_rate(device.peaks[found.name], f"The {found.name} peak of {device.name}")
             ops = [prepared.rows[number].op for number in counted.rows]
-            plainly = [prepared.effects.plainly(op, stored(op), device) for op in ops]
+            formats = [(stored(op) or counted.key, counted.key, found.name) for op in ops]
+            plainly = [prepared.effects.plainly(op, *given) for op, given in zip(ops, formats, strict=True)]
             fewer = [prepared.effects.fewer_products(op) for op in ops]
-            inverse[counted.key][counted.rows, 0] = np.array(plainly) / (peak * np.array(fewer))
+            inverse[counted.key][counted.rows, 0] = narrower * np.array(plainly) / (peak * np.array(fewer))
             if max(plainly) > 1:
-                which = "in front of a join " if any(op.get("joined") for op in ops) else ""
+                joins = f"{counted.op.kind}:joined" in prepared.effects.reference
+                which = "in front of a join " if joins and any(op.get("joined") for op in ops) else ""
                 slow = f"{which}are computed in floats by plain loops of {prepared.effects.name}"
-                notes[f"{counted.op.kind} ops of {stored(ops[int(np.argmax(plainly))])} {slow}."] = None
+                notes[f"{counted.op.kind} ops of {formats[int(np.argmax(plainly))][0]} {slow}."] = None
             if device.peaks[found.name].origin == "prior":
                 notes[_estimated_peak(device, found.name)] = None
             if class_of(counted.op) in MATRIX:
                 arithmetic[found.name] = None
         if found.note:
             notes[found.note] = None
+    if narrower > 1 and prepared.effects.vectors is not None:
+        bits = f"{prepared.effects.vectors.value:.0f} bits"
+        notes[f"{prepared.effects.name} computes in vectors of {bits}, 1/{narrower:g} of this device's widest."] = None
     return inverse, tuple(arithmetic), tuple(notes)
 
 

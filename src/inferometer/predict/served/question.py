@@ -12,15 +12,17 @@ from inferometer.core.frozen import frozen
 from inferometer.core.kept import Kept
 from inferometer.core.lazy import late
 from inferometer.core.profile import Headline
+from inferometer.core.sizes import PROMPT
 from inferometer.core.workload import Parallel, Precision
 from inferometer.known.engines import costs_of, engine
+from inferometer.predict.applicable import require_applicable
 from inferometer.predict.basis.engine_tables.calibrating import kernels_alone
 from inferometer.predict.memory.fit import capacity_of
 from inferometer.predict.money import hourly_price, million_usd
 from inferometer.predict.precision import counted_precision
 from inferometer.predict.ready import make_ready
-from inferometer.predict.request import completed, window_notes
-from inferometer.predict.running import version_notes
+from inferometer.predict.request import GENERATE, completed, window_notes
+from inferometer.predict.running import require_run, version_notes
 from inferometer.predict.served.memory import ServingMemory, StepLimits, limits_on, serving_memory
 from inferometer.predict.served.steady import (
     Drafts,
@@ -31,6 +33,7 @@ from inferometer.predict.served.steady import (
     steady_state,
 )
 from inferometer.predict.served.step import EngineStep, SecondsGrid, engine_step, expert_seconds
+from inferometer.predict.unused import require_of_users
 
 if TYPE_CHECKING:
     from inferometer.core.workload import Workload
@@ -39,6 +42,7 @@ if TYPE_CHECKING:
 
 _UNMEASURED = 0.35  # standard deviation of the logarithm of a step's time by priors alone
 _MOST_USERS = 1 << 24  # beyond it everyone waits for years: another question
+_MOST_TOKENS_PER_S = 1_000_000  # of one user: no device reads the weights of any model so often
 # A step's grids take tens of milliseconds to price, and plans ask for a device with many loads.
 _steps = Kept(512)
 _NO_TOKENS = "`inferometer predict` gives the time of one inference, `inferometer plan --frames 30` streams of images."
@@ -229,6 +233,7 @@ class ServingAnswer:
     tpot_s: float
     tpot_low_s: float
     tpot_high_s: float
+    step_s: float  # one that only decodes: `predict --batch` gives it, too; prompts of others make a token longer
     tokens_per_s_per_user: float
     tokens_per_s: float
     tokens_per_s_per_device: float
@@ -268,17 +273,23 @@ def serving_answer(question: Question, users: int, tokens_per_user: float | None
     """The steady state with `users` at once, each with one request of the question's sizes under way."""
     if not 1 <= users <= _MOST_USERS:
         raise DomainError(f"users must be a whole number from 1 to {_MOST_USERS:,}, and is {users}.")
-    if tokens_per_user is not None and tokens_per_user <= 0:
-        raise DomainError(f"--tokens-per-user must be greater than 0, and is {tokens_per_user:g}.")
+    if tokens_per_user is not None and not 0 < tokens_per_user <= _MOST_TOKENS_PER_S:
+        limits = f"greater than 0 and at most {_MOST_TOKENS_PER_S:,}"
+        raise DomainError(f"--tokens-per-user must be {limits}, and is {tokens_per_user:g}.")
+    require_of_users(question)
+    require_applicable(question)
+    require_run(question)
     what, workload = served(question), completed(question.graph, question.workload, question.options, beyond=True)
     if what.memory is not None and not what.memory.fits:
         raise DomainError(_too_large(question, what.memory), remedy=_fewer_bytes(question, what.memory))
     traffic = Traffic(
-        prompt=workload.prompt or 512,  # a chat's usual request, where none is given
-        generate=workload.generate or 128,  # as llama-bench has it
+        prompt=PROMPT if workload.prompt is None else workload.prompt,
+        generate=GENERATE if workload.generate is None else workload.generate,
         cached=question.options.cached_prefix,
         drafts=what.drafts,
     )
+    if question.options.chunk is not None:  # the most that a step reads of prompts
+        what = what.limited(tokens=question.options.chunk, waits=what.limits.waits)
     steady = what.steady(traffic, users)
     under_way = min(users, steady.sequences * what.replicas)
     together = under_way / steady.tpot_s
@@ -303,6 +314,7 @@ def serving_answer(question: Question, users: int, tokens_per_user: float | None
         tpot_s=steady.tpot_s,
         tpot_low_s=tpot[0],
         tpot_high_s=tpot[1],
+        step_s=steady.step_s,
         tokens_per_s_per_user=1 / steady.tpot_s,
         tokens_per_s=together,
         tokens_per_s_per_device=together / what.devices,

@@ -84,7 +84,7 @@ def _groups(ops: tuple[Op, ...], effects: RuntimeEffects, roots: Mapping[str, st
     for index, op in enumerate(ops):
         if op.kind == "view":
             continue
-        begins = ops[current[0]].kind if current else None
+        begins = ops[current[0]] if current else None
         # A chain takes whatever may be fused and comes next; an epilogue must work on what the group has made.
         free = not current or effects.fusion == "chains"
         if effects.fuses(op, begins) and (free or _touches(ops, current, op, roots)):

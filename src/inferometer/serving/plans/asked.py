@@ -9,6 +9,7 @@ from typing import Any, Literal
 from inferometer.core.errors import DomainError
 from inferometer.core.frozen import frozen
 from inferometer.core.served import Objective
+from inferometer.core.traffic.arrivals import LEAST_RATE, MOST_RATE
 from inferometer.core.traffic.lengths import Lengths
 from inferometer.core.traffic.traces import RequestTrace
 from inferometer.predict.options import Options
@@ -17,6 +18,7 @@ from inferometer.serving.plans.tiers import EdgeTier
 Goal = Literal["cheapest", "greenest", "smallest"]
 GOALS: tuple[Goal, ...] = ("cheapest", "greenest", "smallest")
 MONTH_H = 730.0  # hours
+_LEAST_SHARE = 0.001  # of a rate: with less there is nothing to plan for
 
 
 @frozen
@@ -33,12 +35,13 @@ class EdgeAsked:
 class PlanSearch:
     """A model, a traffic and objectives; and what may be chosen from. Empty is: whatever the catalog prices.
 
-    `sequences` are limits of a step to try (max_num_seqs), 0 for the engine's own. `discount` is what a reservation
-    takes off the price on demand. `availability` is the share of time in which enough replicas are up, each of which
-    is up for `replica_up` of it. `headroom` is a share of the rate that must be left. With `trace`, its requests come
-    instead of drawn ones, at this rate, and the lengths are theirs. `day` are the loads of equal parts of a day, as
-    shares of the rate: there are as many replicas in each as it needs. `prices` are USD an hour of one device, instead
-    of the catalog's. `most_watts` is what all devices may draw together.
+    Experts are spread over the devices that share layers, so `ep` goes up to `tp`. `sequences` are limits of a step to
+    try (max_num_seqs), 0 for the engine's own. `discount` is what a reservation takes off the price on demand.
+    `availability` is the share of time in which enough replicas are up, each of which is up for `replica_up` of it.
+    `headroom` is a share of the rate that must be left. With `trace`, its requests come instead of drawn ones, at this
+    rate, and the lengths are theirs. `day` are the loads of equal parts of a day, as shares of the rate: there are as
+    many replicas in each as it needs. `prices` are USD an hour of one device, instead of the catalog's. `most_watts` is
+    what all devices may draw together.
     """
 
     model: Any
@@ -52,6 +55,8 @@ class PlanSearch:
     runtimes: tuple[str, ...] = ()
     weights: tuple[str | None, ...] = ()
     tp: tuple[int, ...] = ()
+    pp: tuple[int, ...] = ()
+    ep: tuple[int, ...] = ()
     sequences: tuple[int, ...] = (0, 64, 256)
     most_devices: int = 256
     discount: float = 0.0
@@ -68,23 +73,27 @@ class PlanSearch:
     most_watts: float | None = None
 
     def __post_init__(self) -> None:
-        if self.day and not (all(0 <= share <= 1 for share in self.day) and max(self.day) > 0):
+        if self.day and not (all(0 <= share <= 1 for share in self.day) and max(self.day) >= _LEAST_SHARE):
             raise DomainError(
-                "The loads of a day are shares of the rate, from 0 to 1, and one of them is more than 0.",
+                f"The loads of a day are shares of the rate, from 0 to 1, and one of them is {_LEAST_SHARE} or more.",
                 remedy="Write --day 0.1,0.1,0.3,1,0.8,0.4 for six parts of four hours.",
             )
         if self.most_watts is not None and not self.most_watts > 0:
             raise DomainError(f"--max-power must be greater than 0, and is {self.most_watts:g} W.")
-        if not self.rate_per_s > 0:
-            raise DomainError(f"The rate must be greater than 0, and is {self.rate_per_s:g} requests/s.")
+        if not LEAST_RATE <= self.rate_per_s <= MOST_RATE:
+            raise DomainError(
+                f"The rate is of {LEAST_RATE:g} to {MOST_RATE:,.0f} requests a second, and not of {self.rate_per_s:g}."
+            )
+        if not self.generate.mean >= 1:
+            raise DomainError("A plan is for answers of 1 token or more.", remedy="Write --generate 256.")
         for name, share in (("--discount", self.discount), ("--headroom", self.headroom)):
             if not 0 <= share < 1:
                 raise DomainError(f"{name} is a share below 1, and not {share:g}.")
         for name, chance in (("--availability", self.availability), ("--replica-up", self.replica_up)):
             if chance is not None and not 0 < chance < 1:
                 raise DomainError(f"{name} lies between 0 and 1, and is {chance:g}.")
-        if self.fallback is not None and not 0 < self.fallback <= 1:
-            raise DomainError(f"The share that falls back is more than 0 and at most 1, and not {self.fallback:g}.")
+        if self.fallback is not None and not _LEAST_SHARE <= self.fallback <= 1:
+            raise DomainError(f"The share that falls back is {_LEAST_SHARE} to 1, and not {self.fallback:g}.")
         if self.edge is not None and self.fallback is None:
             raise DomainError(
                 f"{self.edge.device} answers at the edge, and nobody said how much of it falls back to the servers.",
@@ -117,6 +126,8 @@ class Candidate:
     runtime: str
     weights: str | None
     tp: int
+    pp: int = 1
+    ep: int = 1
     sequences: int
     replicas: int
     spare: int
@@ -129,7 +140,7 @@ class Candidate:
 
     @property
     def count(self) -> int:
-        return self.tp * (self.replicas + self.spare)
+        return self.tp * self.pp * (self.replicas + self.spare)
 
     def score(self, goal: Goal) -> float:
         by = {"cheapest": self.usd_per_hour, "greenest": self.watts, "smallest": float(self.count)}[goal]
@@ -138,8 +149,13 @@ class Candidate:
     @property
     def words(self) -> str:
         form = f" {self.weights}" if self.weights else ""
-        parallel = f", TP {self.tp}" if self.tp > 1 else ""
-        return f"{self.count} × {self.device}{form} with {self.runtime}{parallel}"
+        return f"{self.count} × {self.device}{form} with {self.runtime}{parallel_words(self)}"
+
+
+def parallel_words(of: Candidate | ServingPlan) -> str:
+    """`, TP 8, EP 8`: what of a replica is shared, where it is."""
+    shared = (("TP", of.tp), ("PP", of.pp), ("EP", of.ep))
+    return "".join(f", {name} {devices}" for name, devices in shared if devices > 1)
 
 
 @frozen
@@ -169,6 +185,8 @@ class ServingPlan:
     requests: int
     why: str = ""
     notes: tuple[str, ...] = ()
+    pp: int = 1
+    ep: int = 1
 
     def document(self) -> dict[str, Any]:
         return asdict(self)
@@ -186,6 +204,8 @@ class FrontPoint:
     tokens_per_s_per_user: float
     tokens_per_s_per_device: float
     ttft_s: float
+    pp: int = 1
+    ep: int = 1
 
 
 @frozen

@@ -68,6 +68,8 @@ def load_curve(what: ServedReplica, traffic: Traffic, most: int) -> LoadCurve:
     count = np.unique(np.rint(np.geomspace(1, held, _POINTS)).astype(int)).astype(float)
     context = traffic.prompt + traffic.generate / 2
     decode_s = what.step.decode_seconds(count, context)
+    if what.stages > 1:  # sequences share out among the stages of a pipeline, and wait for the slowest
+        decode_s = np.array([float(_times(what, traffic, int(each)).decode) for each in count])
     one, full = _times(what, traffic, 1), _times(what, traffic, int(count[-1]))
     share = (count - 1) / max(1.0, count[-1] - 1)
     own_s = one.own + share * (full.own - one.own)
@@ -79,5 +81,7 @@ def load_curve(what: ServedReplica, traffic: Traffic, most: int) -> LoadCurve:
 
 
 def _times(what: ServedReplica, traffic: Traffic, sequences: int) -> SteadyTimes:
-    parts = kernel_parts(what.step, what.rules, what.limits, traffic, sequences=sequences, users=sequences)
+    parts = kernel_parts(
+        what.step, what.rules, what.limits, traffic, sequences=sequences, users=sequences, stages=what.stages
+    )
     return steady_times(parts, what.step.costs)

@@ -21,13 +21,20 @@ _COMMANDS: Mapping[str, tuple[str, ...]] = {
     "trtllm": ("trtllm-serve", "serve", "{model}"),
 }
 _OPTIONS: Mapping[str, Mapping[str, str]] = {
-    "vllm": {"tp": "--tensor-parallel-size", "sequences": "--max-num-seqs", "quantization": "--quantization"},
-    "sglang": {"tp": "--tp", "sequences": "--max-running-requests", "quantization": "--quantization"},
-    "trtllm": {"tp": "--tp_size", "sequences": "--max_batch_size"},
-}
+    "vllm": {
+        "tp": "--tensor-parallel-size", "pp": "--pipeline-parallel-size", "experts": "--enable-expert-parallel",
+        "sequences": "--max-num-seqs", "quantization": "--quantization",
+    },
+    "sglang": {
+        "tp": "--tp", "pp": "--pp-size", "ep": "--ep-size", "sequences": "--max-running-requests",
+        "quantization": "--quantization",
+    },
+    "trtllm": {"tp": "--tp_size", "pp": "--pp_size", "ep": "--ep_size", "sequences": "--max_batch_size"},
+}  # fmt: skip
 # Formats into which an engine turns weights as it loads them; any other must be in the files.
 _QUANTISED_ON_LOAD = {"f8e4m3": "fp8"}
 _PORT = 8000
+_IN_A_MACHINE = 8  # devices of the largest machines that are rented
 
 
 def launch_files(plan: ServingPlan, model: str) -> dict[str, str]:
@@ -37,7 +44,7 @@ def launch_files(plan: ServingPlan, model: str) -> dict[str, str]:
             f"There are no launch files for {plan.runtime}.", remedy=f"Plan with --runtime {' or '.join(_COMMANDS)}."
         )
     words, doubt = serve_command(plan, model)
-    says = [f"# {plan.count} x {plan.device}: {plan.replicas} replicas of {plan.tp}, for {model}.", *doubt]
+    says = [f"# {plan.count} x {plan.device}: {plan.replicas} replicas of {plan.tp * plan.pp}, for {model}.", *doubt]
     head = "".join(f"{line}\n" for line in says)
     line = shlex.join([*words, "--host", "0.0.0.0", "--port", "$PORT"]).replace("'$PORT'", '"$PORT"')  # noqa: S104 - in a container
     files = {"serve.sh": f"#!/bin/sh\n{head}PORT=${{PORT:-{_PORT}}}\nexec {line}\n"}
@@ -55,6 +62,14 @@ def serve_command(plan: ServingPlan, model: str) -> tuple[list[str], list[str]]:
         doubt.append(f"# {model} has no repository in the catalog: name the folder or the repository of its files.")
     words = [word.format(model=name) for word in _COMMANDS[plan.runtime]]
     words += [options["tp"], str(plan.tp), options["sequences"], str(plan.max_num_seqs)]
+    if plan.pp > 1:
+        words += [options["pp"], str(plan.pp)]
+    if plan.ep > 1:
+        words += [options["ep"], str(plan.ep)] if "ep" in options else [options["experts"]]
+    if plan.tp * plan.pp > _IN_A_MACHINE:
+        doubt.append(
+            f"# A replica has {plan.tp * plan.pp} devices: start it on machines that are joined (Ray, or MPI)."
+        )
     if plan.weights is not None:
         format_name = _QUANTISED_ON_LOAD.get(plan.weights)
         if format_name is not None and "quantization" in options:
@@ -87,7 +102,7 @@ def _compose(plan: ServingPlan, words: list[str]) -> str:
     """A service a replica, each with devices of its own. For one host: as many as it has."""
     parts = ["services:\n"]
     for number in range(plan.replicas):
-        devices = ", ".join(f'"{number * plan.tp + at}"' for at in range(plan.tp))
+        devices = ", ".join(f'"{number * plan.tp * plan.pp + at}"' for at in range(plan.tp * plan.pp))
         parts.append(
             f"  replica-{number}:\n"
             f"    image: {_IMAGES[plan.runtime]}\n"
@@ -131,7 +146,7 @@ spec:
             periodSeconds: 10
             failureThreshold: 120
           resources:
-            limits: {{nvidia.com/gpu: {plan.tp}}}
+            limits: {{nvidia.com/gpu: {plan.tp * plan.pp}}}
           volumeMounts:
             - {{name: shm, mountPath: /dev/shm}}
       volumes:

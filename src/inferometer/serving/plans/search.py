@@ -69,9 +69,16 @@ class Configuration:
     runtime: str
     weights: str | None
     tp: int
+    pp: int = 1
+    ep: int = 1
     sequences: int
     what: ServedReplica
     curve: LoadCurve
+
+    @property
+    def size(self) -> int:
+        """Devices of a replica."""
+        return self.tp * self.pp
 
 
 def plan(search: PlanSearch, *, engine: str = "local", progress: Callable[[str], None] | None = None) -> PlanAnswer:
@@ -121,7 +128,7 @@ def _is_over(search: PlanSearch, candidate: Candidate) -> bool:
 def front_of(search: PlanSearch, found: list[Configuration]) -> tuple[FrontPoint, ...]:
     """The points of all curves that none beats in tokens a second of a user and of a device, a dozen of them."""
     points = [
-        (1 / float(tpot), float(rate) * search.generate.mean / each.tp, float(ttft), round(float(count)), each)
+        (1 / float(tpot), float(rate) * search.generate.mean / each.size, float(ttft), round(float(count)), each)
         for each in found
         for count, rate, ttft, tpot in zip(
             each.curve.sequences, each.curve.rate_per_s, each.curve.ttft_s, each.curve.tpot_s, strict=True
@@ -132,8 +139,8 @@ def front_of(search: PlanSearch, found: list[Configuration]) -> tuple[FrontPoint
         if device > most:
             most = device
             point = FrontPoint(
-                device=each.device, runtime=each.runtime, weights=each.weights, tp=each.tp, at_once=count,
-                tokens_per_s_per_user=user, tokens_per_s_per_device=device, ttft_s=ttft,
+                device=each.device, runtime=each.runtime, weights=each.weights, tp=each.tp, pp=each.pp,
+                ep=each.ep, at_once=count, tokens_per_s_per_user=user, tokens_per_s_per_device=device, ttft_s=ttft,
             )  # fmt: skip
             front.append(point)
     chosen = np.unique(np.linspace(0, len(front) - 1, min(_FRONT, len(front))).round().astype(int)) if front else ()
@@ -164,7 +171,7 @@ class _Confirming:
         confirmed: set[tuple[object, ...]] = set()
         while queue and len(plans) < keep and self.simulated < last:
             _, _, candidate = heappop(queue)
-            if (candidate.device, candidate.runtime, candidate.weights, candidate.tp) in confirmed:
+            if _key(candidate)[:-1] in confirmed:
                 continue  # the same with another limit of a step
             configuration = self._by_key[_key(candidate)]
             following = [waiting for _, _, waiting in nsmallest(_AT_ONCE, queue)]
@@ -172,12 +179,12 @@ class _Confirming:
             if made is not None:
                 if all(_seen(made) != _seen(other) for other in plans):
                     plans.append(made)
-                confirmed.add((candidate.device, candidate.runtime, candidate.weights, candidate.tp))
+                confirmed.add(_key(candidate)[:-1])
                 continue
             self.rejected.append(f"{candidate.words}: {missed} in the simulation.")
             more = candidate.replicas + max(1, round(_GROWTH * candidate.replicas))
             grown = _candidate(search, configuration, more)
-            if more * candidate.tp <= search.most_devices and not _is_over(search, grown):
+            if more * candidate.tp * candidate.pp <= search.most_devices and not _is_over(search, grown):
                 order += 1
                 heappush(queue, (grown.score(search.goal), order, grown))
         return plans
@@ -198,7 +205,17 @@ class _Confirming:
 
 def _seen(plan: ServingPlan) -> tuple[object, ...]:
     """What one sees of a plan: the same format by two names, or the same limit, makes no other."""
-    return (plan.device, plan.count, plan.runtime, plan.tp, plan.usd_per_hour, plan.ttft_p95_s, plan.tpot_p95_s)
+    return (
+        plan.device,
+        plan.count,
+        plan.runtime,
+        plan.tp,
+        plan.pp,
+        plan.ep,
+        plan.usd_per_hour,
+        plan.ttft_p95_s,
+        plan.tpot_p95_s,
+    )
 
 
 def _cost(search: PlanSearch, plan: ServingPlan) -> float:
@@ -227,19 +244,26 @@ def usual_engine(search: PlanSearch) -> str:
     return f"local:{cores}" if cores >= _LEAST_CORES and len(ways(search)) >= _WORTH_PROCESSES else "local"
 
 
-Way = tuple[str, str, str | None, int]  # a device, an engine, a format of the weights, and tensor parallelism
+# A device, an engine, a format of the weights, and tensor, pipeline and expert parallelism.
+Way = tuple[str, str, str | None, int, int, int]
 
 
 def ways(search: PlanSearch) -> list[Way]:
-    """What a replica can be, but for the limit of its sequences."""
-    return list(
-        product(
-            search.devices or _priced(),
-            search.runtimes or (serving_engine(),),
-            search.weights or _WEIGHTS,
-            search.tp or _TP,
-        )
-    )
+    """What a replica can be, but for the limit of its sequences.
+
+    Where nobody says, a pipeline is tried where the most devices share its layers already (it begins where a machine
+    ends), and experts that are shared out are tried beside those that every device has a slice of.
+    """
+    shared, experts = search.tp or _TP, any(op.kind == "moe_experts" for _, op in model_graph(search.model).ops())
+    split = [
+        (tp, pp, ep)
+        for tp in shared
+        for pp in search.pp or ((1, 2) if tp == max(shared) > 1 else (1,))
+        for ep in dict.fromkeys(search.ep or ((1, tp) if experts else (1,)))
+        if ep <= tp
+    ]
+    kinds = product(search.devices or _priced(), search.runtimes or (serving_engine(),), search.weights or _WEIGHTS)
+    return [(*kind, *way) for kind in kinds for way in split]
 
 
 def all_configurations(search: PlanSearch, spread: Spread = map) -> tuple[list[Configuration], list[str]]:
@@ -255,16 +279,18 @@ def all_configurations(search: PlanSearch, spread: Spread = map) -> tuple[list[C
 
 def _configured(search: PlanSearch, way: Way) -> list[Configuration] | str:
     """The configurations of one way, or why there is none."""
-    device, runtime, weights, tp = way
+    device, runtime, weights, tp, pp, ep = way
     prompt = max(1, round(search.prompt.mean))
     cached = (
         0 if search.trace is None else int(prompt * repeated_tokens(search.trace) / search.trace.input_tokens.sum())
     )
     traffic = Traffic(prompt=prompt, generate=max(1, round(search.generate.mean)), cached=min(cached, prompt - 1))
     try:
-        return list(_configurations(search, traffic, device, runtime, weights, tp))
+        return list(_configurations(search, traffic, way))
     except InferometerError as error:
-        return f"{device}, {runtime}, {weights or 'own format'}, TP {tp}: {error.message}"
+        piped = f", PP {pp}" if pp > 1 else ""
+        spread = f", EP {ep}" if ep > 1 else ""
+        return f"{device}, {runtime}, {weights or 'own format'}, TP {tp}{piped}{spread}: {error.message}"
 
 
 def _priced() -> tuple[str, ...]:
@@ -276,14 +302,13 @@ def _priced() -> tuple[str, ...]:
     )
 
 
-def _configurations(  # noqa: PLR0913, PLR0917 - the axes
-    search: PlanSearch, traffic: Traffic, device: str, runtime: str, weights: str | None, tp: int
-) -> Iterator[Configuration]:
+def _configurations(search: PlanSearch, traffic: Traffic, way: Way) -> Iterator[Configuration]:
+    device, runtime, weights, tp, pp, ep = way
     question = ask(
         search.model, on=device, runtime=runtime, weights=weights, prompt=traffic.prompt, generate=traffic.generate,
-        tp=tp, options=search.options,
+        tp=tp, pp=pp, ep=ep, options=search.options,
     )  # fmt: skip
-    _require_room(question, tp)
+    _require_room(question, tp * pp)
     what = served(question)
     if what.memory is not None and what.memory.sequences_of(traffic.prompt + traffic.generate) < 1:
         raise DomainError(f"{question.graph.name} does not fit beside a cache on {device}.")
@@ -293,29 +318,29 @@ def _configurations(  # noqa: PLR0913, PLR0917 - the axes
             continue
         curve = load_curve(what, traffic, limit)
         yield Configuration(
-            device=question.device.name, runtime=runtime, weights=weights, tp=tp, sequences=limit, what=what,
-            curve=curve,
+            device=question.device.name, runtime=runtime, weights=weights, tp=tp, pp=pp, ep=ep, sequences=limit,
+            what=what, curve=curve,
         )  # fmt: skip
 
 
-def _require_room(question: Question, tp: int) -> None:
+def _require_room(question: Question, devices: int) -> None:
     """Weights that alone are more than the memory need no pricing."""
     graph, memory = question.graph, question.device.memory
     stored = question.workload.precision.weights or graph.precision
     if memory is None or memory.room is None or not stored:
         return
-    needed = graph.parameters * dtype(stored).bits / 8 / tp
+    needed = graph.parameters * dtype(stored).bits / 8 / devices
     if needed > float(memory.room):
         raise DomainError(f"{graph.name} does not fit: {needed / 1e9:.0f} GB of weights on {question.device.name}.")
 
 
 def _key(of: Configuration | Candidate) -> tuple[object, ...]:
-    return (of.device, of.runtime, of.weights, of.tp, of.sequences)
+    return (of.device, of.runtime, of.weights, of.tp, of.pp, of.ep, of.sequences)
 
 
 def _tried(search: PlanSearch, configuration: Configuration) -> int:
     """Numbers of replicas that were compared."""
-    return max(1, search.most_devices // configuration.tp)
+    return max(1, search.most_devices // configuration.size)
 
 
 def _candidates(search: PlanSearch, found: list[Configuration]) -> Iterator[Candidate]:
@@ -330,13 +355,15 @@ def _candidate(search: PlanSearch, configuration: Configuration, replicas: int) 
     spare = spare_replicas(replicas, search.replica_up, search.availability)
     ttft_s, tpot_s, running = configuration.curve.at(search.cloud_rate_per_s / replicas)
     capacity = configuration.curve.capacity(search.objectives)
-    count = configuration.tp * (replicas + spare)
-    paid = configuration.tp * (search.mean_replicas(replicas) + spare)
+    count = configuration.size * (replicas + spare)
+    paid = configuration.size * (search.mean_replicas(replicas) + spare)
     return Candidate(
         device=configuration.device,
         runtime=configuration.runtime,
         weights=configuration.weights,
         tp=configuration.tp,
+        pp=configuration.pp,
+        ep=configuration.ep,
         sequences=configuration.sequences,
         replicas=replicas,
         spare=spare,
@@ -410,7 +437,7 @@ def _played(
 ) -> tuple[Level, LevelFigures]:
     question = ask(
         search.model, on=candidate.device, runtime=candidate.runtime, weights=candidate.weights, tp=candidate.tp,
-        options=search.options,
+        pp=candidate.pp, ep=candidate.ep, options=search.options,
     )  # fmt: skip
     step, trace = LoadStep(arrivals=Arrivals(rate_per_s=rate)), None
     if search.trace is not None:
@@ -475,6 +502,8 @@ def _plan(
         runtime=candidate.runtime,
         weights=candidate.weights,
         tp=candidate.tp,
+        pp=candidate.pp,
+        ep=candidate.ep,
         replicas=candidate.replicas + candidate.spare,
         spare=candidate.spare,
         max_num_seqs=configuration.sequences,
@@ -555,7 +584,7 @@ def _why_not(
         if least > goal.limit_s:
             worst.append(
                 f"{goal} binds: the least that any of them reaches is {least:.3g} s, {least / goal.limit_s:.2g} times "
-                f"as much, on {where.tp} × {where.device} with nobody else there."
+                f"as much, on {where.size} × {where.device} with nobody else there."
             )
     if worst:
         return " ".join(worst)

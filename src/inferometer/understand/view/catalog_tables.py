@@ -101,6 +101,7 @@ class NumberFormat:
     smallest_normal: Sourced | None = None
     stored: str | None = None
     use: str | None = None
+    perplexity_lost: Sourced | None = None
 
 
 def number_formats() -> dict[str, NumberFormat]:
@@ -195,7 +196,8 @@ TABLES: dict[str, CatalogTable] = {
             more=(
                 _count("elements", "numbers in a block"), _number("block_bytes", "B", "block_bytes", "block"),
                 _number("smallest_normal", "1", "smallest_normal", "smallest normal"), _text("stored"),
-                _text("use", "used for"), _text("aliases", "also known as"),
+                _number("perplexity_lost", "1", "perplexity_lost", "perplexity lost"), _text("use", "used for"),
+                _text("aliases", "also known as"),
             ),
             rows=number_formats, find=number_format, example=("bits<=5", "q4_0"),
         ),

@@ -19,6 +19,8 @@ _PLAN = (
     Column(key="runtime", heading="engine"),
     Column(key="weights", heading="weights"),
     Column(key="tp", heading="TP", exact=True),
+    Column(key="pp", heading="PP", exact=True),
+    Column(key="ep", heading="EP", exact=True),
     Column(key="replicas", heading="replicas", exact=True),
     Column(key="max_num_seqs", heading="at once", exact=True),
     Column(key="usd_per_hour", heading="USD/h", unit="1"),
@@ -37,6 +39,8 @@ _FRONT = (
     Column(key="runtime", heading="engine"),
     Column(key="weights", heading="weights"),
     Column(key="tp", heading="TP", exact=True),
+    Column(key="pp", heading="PP", exact=True),
+    Column(key="ep", heading="EP", exact=True),
     Column(key="at_once", heading="at once", exact=True),
 )
 _EDGE = (
@@ -77,8 +81,15 @@ def edge_table(document: Mapping[str, Any]) -> ReportTable:
 
 
 def _table(columns: tuple[Column, ...], document: Mapping[str, Any]) -> ReportTable:
-    rows = tuple(document["plans"])
+    rows = tuple(
+        {**row, **{key: row[key] if row.get(key, 1) > 1 else None for key in ("pp", "ep")}} for row in document["plans"]
+    )  # columns that stand only where some plan has more than one
     return ReportTable(columns=filled(columns, rows), rows=rows)
+
+
+def _shared(plan: Mapping[str, Any]) -> str:
+    more = (f" · {name.upper()} {plan[name]}" for name in ("pp", "ep") if plan.get(name, 1) > 1)
+    return f"TP {plan['tp']}{''.join(more)}"
 
 
 def plan_card(document: Mapping[str, Any], *, title: str) -> Card:
@@ -88,7 +99,7 @@ def plan_card(document: Mapping[str, Any], *, title: str) -> Card:
     compared = f"{document['candidates']:,} candidates compared, {counted(document['simulated'], 'simulation')}"
     return Card(
         title=title,
-        subtitle=f"{best['count']} × {best['device']} · {best['runtime']}{weights} · TP {best['tp']}",
+        subtitle=f"{best['count']} × {best['device']} · {best['runtime']}{weights} · {_shared(best)}",
         facts=(*_facts(best), *_edge_facts(document.get("edge"))),
         sources=(compared + ".", *document["rejected"][-3:], *document["notes"]),
     )

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from inferometer.measure.prepare.foretell import Foretold
     from inferometer.measure.prepare.run import Prepared, StepResult
     from inferometer.measure.prepare.search import Found
+    from inferometer.measure.prepare.tune import Tuned
 
 _STEPS = (
     Column(key="name", heading="step"),
@@ -50,6 +51,13 @@ _OPS = (
     Column(key="after_s", heading="after", unit="s"),
     Column(key="gain", heading="gain"),
     Column(key="drift", heading="drift alone"),
+)
+_TUNED = (
+    Column(key="change", heading="setting"),
+    Column(key="measured", heading="measured gain", label="measured_gain"),
+    Column(key="verdict", heading="verdict"),
+    Column(key="kept", heading="kept"),
+    Column(key="reason", heading="why not"),
 )
 
 
@@ -157,3 +165,18 @@ def _found(row: Found) -> dict[str, Any]:
         "meets": row.meets,
         "reason": row.reason,
     }
+
+
+def tuned_table(tuned: Tuned) -> ReportTable:
+    """A row for each setting, over the best before it; the last is of all that were kept, over the engine's choice."""
+    tried = (*tuned.tried, *((tuned.whole,) if tuned.whole is not None else ()))
+    rows = tuple(
+        {
+            "change": row.change, "measured": gain_text(row.gain, row.low, row.high), "verdict": row.verdict,
+            "kept": row.kept, "reason": row.reason,
+        }
+        for row in tried
+    )  # fmt: skip
+    proven = tuned.whole is not None and tuned.whole.kept
+    note = f"Open it with {tuned.setting.flags}." if proven else "The engine's own choice stays."
+    return ReportTable(columns=_TUNED, rows=rows, note=note)

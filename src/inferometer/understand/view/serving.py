@@ -46,6 +46,7 @@ def serving_card(answer: ServingAnswer) -> Card:
     facts: list[Fact] = [
         ("first token", format_quantity(answer.ttft_s, "s"), interval_text(answer.ttft_low_s, answer.ttft_high_s, "s")),
         ("each token", format_quantity(answer.tpot_s, "s"), interval_text(answer.tpot_low_s, answer.tpot_high_s, "s")),
+        ("decode step", format_quantity(answer.step_s, "s"), _riding(answer)),
         ("tokens/s/user", format_quantity(answer.tokens_per_s_per_user, "1"), _met(answer)),
         ("tokens/s", format_quantity(answer.tokens_per_s, "1"), "of all users together"),
         ("tokens/s/device", format_quantity(answer.tokens_per_s_per_device, "1"), ""),
@@ -76,6 +77,14 @@ def memory_card(fit: Fit) -> Card:
             text = ("yes" if value else "no") if isinstance(value, bool) else text
             facts.append((name.removesuffix("_bytes").replace("_", " "), text, ""))
     return Card(title="What it takes of memory", subtitle="", facts=tuple(facts))
+
+
+def _riding(answer: ServingAnswer) -> str:
+    """What a token takes beside the step that makes it, as `predict --batch` has it."""
+    beside = answer.tpot_s - answer.step_s
+    if beside <= 0.001 * answer.step_s:
+        return "of the whole batch"
+    return f"of the whole batch; prompts that others bring add {format_quantity(beside, 's')} to each token"
 
 
 def _met(answer: ServingAnswer) -> str:
@@ -118,6 +127,7 @@ def fit_card(fit: Mapping[str, Any], *, title: str, subtitle: str, notes: tuple[
 _FORMS = (
     Column(key="weights", heading="weights"),
     Column(key="bits_per_weight", heading="bits", unit="1"),
+    Column(key="perplexity_lost", heading="ppl lost", unit="1"),
     Column(key="weights_bytes", heading="size", unit="B"),
     Column(key="fits", heading="fits"),
     Column(key="tokens_per_s", heading="tokens/s", label="tokens_per_s", unit="1"),
@@ -159,4 +169,4 @@ def _rate_text(form: RunnableForm) -> str:
 
 def runnable_table(answer: Runnable) -> ReportTable:
     rows = tuple(asdict(form) for form in answer.forms)
-    return ReportTable(columns=filled(_FORMS, rows), rows=rows)
+    return ReportTable(columns=filled(_FORMS, rows), rows=rows, note=answer.quality)

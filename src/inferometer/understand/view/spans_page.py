@@ -15,6 +15,7 @@ import numpy as np
 
 from inferometer.core.errors import UnknownNameError
 from inferometer.core.units import format_quantity
+from inferometer.measure.bench.percentiles import percentile_between
 from inferometer.measure.spans.batch import DEVICE
 from inferometer.measure.spans.build import batches_of
 from inferometer.measure.spans.flow import flow
@@ -340,15 +341,35 @@ def operations(recording: Recording) -> str:
             ("Min", stats.min_s), ("Max", stats.max_s), ("Avg", stats.mean_s), ("Median", stats.median_s),
             ("P95", stats.p95_s), ("P99", stats.p99_s), ("Std Dev", stats.std_s),
         )  # fmt: skip
-        lines += [f"    {name}: {_milliseconds(value)}" for name, value in figures]
+        seconds = recording.durations_s[recording.rows_named(stats.name)]
+        lines += [
+            f"    {name}: {_tail(name, seconds) if value is None else _milliseconds(value)}" for name, value in figures
+        ]
         if stats.memory_delta_bytes is not None:
             peak = "unknown" if stats.memory_peak_bytes is None else f"{stats.memory_peak_bytes:.0f} bytes"
-            lines += ["  Memory:", f"    Kept: {stats.memory_delta_bytes:.0f} bytes", f"    Peak usage: {peak}"]
+            lines += ["  Memory:", *_allocated(stats), f"    Peak usage: {peak}"]
     return "\n".join([*lines, "", headline(recording), *recording.run.notes])
 
 
-def _milliseconds(seconds: float | None) -> str:
-    return "– (too few measurements)" if seconds is None else f"{seconds * 1e3:.4g}"
+def _milliseconds(seconds: float) -> str:
+    return f"{seconds * 1e3:.4g}"
+
+
+def _tail(name: str, seconds: Floats) -> str:
+    """A percentile whose interval so few measurements leave open: its value, where one lies beyond it, and its end."""
+    if not name.startswith("P"):
+        return "– (too few measurements)"
+    found = percentile_between(seconds.tolist(), int(name[1:]) / 100)
+    if found.value is None or found.low is None:
+        return f"– (too few measurements: about {found.needed} are needed)"
+    return f"{_milliseconds(found.value)} (at least {_milliseconds(found.low)}; {found.needed} close it from above)"
+
+
+def _allocated(stats: SpanStats) -> list[str]:
+    """What the spans that ended with more memory than they began with took, and what all of them kept."""
+    grown = next((value for key, value in stats.memory.items() if key.endswith("_grown_bytes")), None)
+    total = [] if grown is None else [f"    Total allocated: {grown:.0f} bytes, {grown / stats.count:.0f} a call"]
+    return [*total, f"    Kept: {stats.memory_delta_bytes:.0f} bytes"]
 
 
 def text(recording: Recording) -> Iterable[bytes]:

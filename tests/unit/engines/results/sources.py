@@ -31,6 +31,12 @@ ENTRIES = {
     "rocprof": "inferometer.engines.tools.rocprof:importer",
     "vtune": "inferometer.engines.tools.vtune:importer",
     "perf-stat": "inferometer.engines.tools.perf_stat:importer",
+    "fio": "inferometer.engines.tools.fio:importer",
+    "iperf3": "inferometer.engines.tools.iperf3:importer",
+    "sysbench": "inferometer.engines.tools.sysbench:importer",
+    "lm-eval": "inferometer.engines.tools.lm_eval:importer",
+    "mlflow": "inferometer.engines.tools.mlflow:importer",
+    "tensorboard": "inferometer.engines.tools.tensorboard:importer",
 }
 OURS = {
     name: getattr(import_module(entry.partition(":")[0]), entry.partition(":")[2]) for name, entry in ENTRIES.items()
@@ -76,6 +82,15 @@ SAMPLES = {
     "perf_stat.txt": ("perf-stat", 1),
     "perf_stat.csv": ("perf-stat", 1),
     "perf_stat.jsonl": ("perf-stat", 1),
+    "fio.json": ("fio", 2),
+    "iperf3.json": ("iperf3", 1),
+    "sysbench_memory.txt": ("sysbench", 1),
+    "sysbench_cpu.txt": ("sysbench", 1),
+    "sysbench_files.txt": ("sysbench", 1),
+    "lm_eval.json": ("lm-eval", 1),
+    "mlflow_search.json": ("mlflow", 2),
+    "mlflow_run.json": ("mlflow", 1),
+    "tensorboard.tfevents": ("tensorboard", 1),
 }
 
 

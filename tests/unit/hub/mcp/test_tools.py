@@ -12,6 +12,7 @@ from inferometer.core.errors import DomainError, InferometerError, TrustError, U
 from inferometer.hub.mcp.access import MOST_ROWS, Access, paged
 from inferometer.hub.mcp.tools import TOOLS, call_tool, tools_for
 from inferometer.predict.fields import FIELDS
+from inferometer.store.recording import recording
 
 KEYS = st.sampled_from("abcd")
 PLAIN = st.recursive(
@@ -102,6 +103,18 @@ def test_a_catalog_name_is_never_taken_for_a_file(tmp_path, monkeypatch):
 def test_what_cannot_be_asked_is_told_in_a_sentence(name, arguments, told):
     with pytest.raises(DomainError, match=told):
         call_tool(name, arguments, Access())
+
+
+def test_runs_that_one_answer_cannot_hold_are_counted_and_said(tmp_path, monkeypatch):
+    monkeypatch.setattr("inferometer.hub.mcp.access.MOST_ROWS", 2)
+    access = Access(store=str(tmp_path / "runs.db"))
+    for number in range(3):
+        with recording(store=access.store, name=f"run-{number}"):
+            pass
+        assert ("newest" in call_tool("runs", {"limit": 2}, access).text) is (number == 2)
+    answer = call_tool("runs", {"limit": 2}, access)
+    assert len(answer.document["rows"]) == 2
+    assert answer.text.startswith("The newest 2 of 3 runs: name a project")
 
 
 def test_a_name_that_nobody_has_comes_with_the_nearest():

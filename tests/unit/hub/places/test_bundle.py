@@ -104,6 +104,21 @@ def test_a_bundle_that_cannot_be_unpacked_says_where_it_may_write(tmp_path, caps
     assert "-o FILE" in capsys.readouterr().err
 
 
+def test_a_bundle_unpacks_beside_its_result_and_leaves_nothing_there(tmp_path, wheel, monkeypatch):
+    BundlePlace(tmp_path / "job.zip", leave=ALL).submit(JOB, {})
+    used = []
+
+    def run(root, *_):
+        used.append(root.parent)
+        assert any((root / "artifacts").iterdir())
+        return 0
+
+    monkeypatch.setattr(device_side, "_run_unpacked", run)
+    assert device_side.run_bundle(tmp_path / "job.zip", ["-o", str(tmp_path / "out" / "result.json")]) == 0
+    assert used == [tmp_path / "out"]
+    assert not [*(tmp_path / "out").iterdir()]
+
+
 def test_the_result_of_another_job_is_not_taken_for_this_one(tmp_path, wheel):
     place = BundlePlace(tmp_path / "job.zip", leave=ALL)
     handle = place.submit(JOB, {})

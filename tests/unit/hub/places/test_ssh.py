@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+import inferometer
+from fakes.once import known_device
 from fakes.places import LONG, one_layer, packed
 from fakes.sshd import WHY_NOT, start_sshd
 from inferometer.core import notices
@@ -28,7 +30,7 @@ def sshd(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def root(tmp_path_factory):
-    return tmp_path_factory.mktemp("device")
+    return known_device(tmp_path_factory.mktemp("device"))
 
 
 def refusal_of(address, job=CATALOG, files=None):
@@ -117,6 +119,19 @@ def test_a_file_is_sent_once_and_from_where_it_broke_off(sshd, root, tmp_path):
     place_and_send()
     assert sent == [1000, 14, 0], "what was there was not of this file: it is sent again, whole"
     assert (root / "artifacts" / sha256[:2] / sha256).read_bytes() == data
+
+
+def test_a_new_device_gets_our_code_and_no_other_time(sshd, tmp_path, monkeypatch):
+    sent, send = [], setup._Device.send
+    monkeypatch.setattr(setup._Device, "send", lambda *given: (sent.append(given[1].name), send(*given)))
+    with resolve(sshd.address(root=tmp_path / "new", python=sys.executable)) as place:
+        first, second = (setup.set_up(place.connection, str(tmp_path / "new"), CATALOG, {}) for _ in range(2))
+    assert first == second
+    assert sent == ["inferometer.whl"]
+    ours, there = Path(inferometer.__file__).parent, Path(first.paths[0]) / "inferometer"
+    assert {path.relative_to(there) for path in there.rglob("*.*")} == {
+        path.relative_to(ours) for path in ours.rglob("*.*") if path.suffix != ".pyc"
+    }
 
 
 @pytest.mark.slow

@@ -74,7 +74,7 @@ def test_one_element_that_does_not_fit_is_enough(name, changes, why):
         ("load_balance", {"times": [0, 0]}, "times must hold a time greater than 0"),
         ("throughput_pipeline", {"stages": [0.0]}, "stages must hold a time greater than 0"),
         ("hierarchical_roofline", {"intensities": [1.0]}, "bandwidths and intensities must have one value"),
-        ("bisection_bandwidth", {"topology": "star"}, "topology must be one of torus, fat-tree, ring, mesh"),
+        ("bisection_bandwidth", {"topology": "star"}, "topology must be one of torus, fat-tree, dragonfly, ring, mesh"),
         ("energy_by_integration", {"powers": [10]}, "powers must hold 2 values or more"),
         ("co2e", {"pue": 0.9}, "pue must be 1 or more, and is 0.9"),
         ("usd_per_million_tokens", {"tokens_per_s": 0}, "tokens_per_s must be greater than 0"),

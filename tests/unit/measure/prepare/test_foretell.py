@@ -12,6 +12,7 @@ from inferometer.cli.commands.prepare import command
 from inferometer.core.errors import DomainError
 from inferometer.engines.onnxruntime.sensitivity import weight_drifts
 from inferometer.formats.synth import synthesise
+from inferometer.known.engines import engine
 from inferometer.measure.prepare import search as searching
 from inferometer.measure.prepare.foretell import Foretold, foretell
 from inferometer.measure.prepare.run import Prepared, PrepareRequest
@@ -118,6 +119,34 @@ def test_nothing_gains_by_bytes_that_an_engine_multiplies_in_floats(model, devic
     assert all(row.gain.gain < 1.005 for row in found)
     (whole,) = (row for row in found if row.quantise == "i8")
     assert whole.verdict in {"slower", "likely slower"}
+
+
+@pytest.mark.parametrize("device", ["intel-xeon-8380", "intel-core-i7-1260p-cpu"])
+@pytest.mark.parametrize(
+    ("runtime", "quantise"),
+    [("mnn", "f16"), ("mnn", "i8-weights"), ("openvino", "f16"), ("litert", "f16"), ("litert", "i8-weights")],
+)
+def test_weights_that_are_widened_on_loading_gain_nothing(runtime, quantise, device):
+    """No kernel of these engines reads them so: whatever a processor has, it computes what it did."""
+    (found,) = foretell(PrepareRequest(model="resnet18", runtime=runtime, device=device, quantise=quantise))
+    assert found.gain.gain == pytest.approx(1.0, abs=0.05)
+    assert found.gain.low < 1 < found.gain.high
+    assert found.verdict == "no gain" or abs(found.gain.gain - 1) > 0.02
+    assert found.why
+    if quantise == "f16":
+        assert found.why == (f"No op changes: {engine(runtime).title} holds such weights as it holds the model's own.",)
+        assert found.gain.high / found.gain.low == pytest.approx(1.05**2), "the same kernels have the same errors"
+
+
+def test_bytes_gain_little_in_an_engine_without_instructions_for_them():
+    """MNN's wheel for x86 widens bytes to 16 bits; on Arm it has kernels of bytes."""
+    x86, arm = (
+        foretell(PrepareRequest(model="resnet18", runtime="mnn", device=device, quantise="i8"))[0]
+        for device in ("intel-xeon-8380", "raspberry-pi-5")
+    )
+    assert x86.gain.gain < 0.9
+    assert arm.gain.gain > 2
+    assert any("computed in f32 by mnn" in why for why in x86.why)
 
 
 def test_what_torchao_leaves_alone_does_not_change():
@@ -237,3 +266,12 @@ def test_goals_are_read_as_people_write_them():
     for wrong in ("drift", "speed<=2", "drift>=1%", "size<=.", "size<=1.2.3"):
         with pytest.raises(DomainError, match="is no goal"):
             parse_goal(wrong)
+
+
+@pytest.mark.parametrize(("device", "gains"), [("intel-xeon-8380", False), ("intel-xeon-8480plus", True)])
+def test_a_half_that_a_processor_has_not_is_widened_and_gains_nothing(tmp_path, device, gains):
+    """CTranslate2 converts such weights when it loads them; where the processor has bf16 it keeps them."""
+    (tmp_path / "config.json").write_text(json.dumps(LLAMA))
+    asked = PrepareRequest(model=str(tmp_path), runtime="ctranslate2", device=device, quantise="bf16")
+    (found,) = foretell(asked)
+    assert (found.gain.gain > 1.2) is gains

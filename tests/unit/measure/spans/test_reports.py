@@ -77,7 +77,17 @@ def test_the_seeds_report_in_milliseconds(profiler):
         "Operation: sampling", "  Measurements: 80", "  Duration (ms):", "    Min: 0.1", "    Max: 0.1", "    Avg: 0.1",
     ]  # fmt: skip
     assert "    P95: 0.1" in block
-    assert "    P99: – (too few measurements)" in block
+    assert "    P99: – (too few measurements: about 368 are needed)" in block
+
+
+def test_a_percentile_that_is_open_above_says_so():
+    """P99 of 128 measurements is one of them, and nobody knows how far beyond it lies."""
+    clock = iter(range(0, 10**12, 10**6))
+    profiler = Profiler(enabled=True, clock=lambda: next(clock))
+    for _ in range(128):
+        with profiler.span("forward"):
+            pass
+    assert "    P99: 1 (at least 1; 368 close it from above)" in profiler.report("operations")
 
 
 def test_an_unknown_style_says_the_known_ones(profiler):

@@ -377,7 +377,7 @@ def planned():
     answer = ServingAnswer(
         model="m", device="d", devices=2, runtime="vllm", weights="f8", tp=2, replicas=1, users=5, prompt=100,
         generate=20, batch=5, ttft_s=0.1, ttft_low_s=0.08, ttft_high_s=0.2, tpot_s=0.01, tpot_low_s=0.008,
-        tpot_high_s=0.02, tokens_per_s_per_user=90.0, tokens_per_s=450.0, tokens_per_s_per_device=225.0,
+        tpot_high_s=0.02, step_s=0.008, tokens_per_s_per_user=90.0, tokens_per_s=450.0, tokens_per_s_per_device=225.0,
         tokens_per_user=100.0, meets=False, bound="memory", kv_tokens=123_456, usd_per_hour=8.0,
         usd_per_million_tokens=4.938, notes=("n",),
     )  # fmt: skip
