@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from inferometer.core.profile import Verification
-    from inferometer.measure.bench.compare import Metric
+    from inferometer.measure.bench.compare import ComparedMetric
     from inferometer.measure.prepare.run import PrepareRequest
 
 _PLAN = Plan(runs=15, warmup=3, seconds=0.0, seconds_at_most=60.0)  # as a step is proven
@@ -84,7 +84,7 @@ def tune(  # noqa: PLR0913 - the clock, the measurement and the check can be rep
     *,
     budget_s: float,
     clock: Callable[[], float] = time.monotonic,
-    measure: Callable[[MeasureRequest, MeasureRequest], Metric] | None = None,
+    measure: Callable[[MeasureRequest, MeasureRequest], ComparedMetric] | None = None,
     check: Callable[[MeasureRequest, str], Verification] = verify_against,
 ) -> Tuned:
     """Try what the engine's description lists for a file that it opens. `request` says at which sizes."""
@@ -144,7 +144,7 @@ def _opened(request: MeasureRequest, setting: Setting) -> MeasureRequest:
 
 def _row(
     change: str,
-    in_turns: Callable[[MeasureRequest, MeasureRequest], Metric],
+    in_turns: Callable[[MeasureRequest, MeasureRequest], ComparedMetric],
     before: MeasureRequest,
     after: MeasureRequest,
 ) -> TriedSetting:
@@ -164,7 +164,7 @@ def _row(
     )
 
 
-def _measured(before: MeasureRequest, after: MeasureRequest) -> Metric:
+def _measured(before: MeasureRequest, after: MeasureRequest) -> ComparedMetric:
     old, new = measure_in_turns(before, after)
     if not (old.complete and new.complete):
         raise KeyboardInterrupt  # half a measurement proves nothing
