@@ -162,7 +162,7 @@ def _newest(entries: list[_Entry], setup: HostSetup | None, refused: list[str]) 
     )
     notes = () if setup is None else differences(calibration, setup)
     if notes:
-        # The worst of them and not their product: what was seen of each was seen with the others as they were.
+        # The worst of them and not their product: three versions that differ would count for more than another machine.
         factor = max(WIDER_THREADS if "thread" in note else WIDER_VERSION for note in notes)
         calibration = widened(calibration, factor, notes)
     if threads is not None and is_local(calibration.device):
@@ -285,7 +285,7 @@ def main_weight_format(graph: Graph, precision: Precision) -> str:
     bits: dict[str, float] = {}
     for tensor, times in graph.weights():
         elements = product(tensor.shape)
-        # Norms and biases stay in floats in every quantised file, and there may be more of them than of matrices.
+        # Norms and biases stay in floats in quantised files, and no product unpacks them.
         if tensor.dtype is not None and len(tensor.shape) > 1 and isinstance(elements, int):
             stored = dtype_named(tensor.dtype)
             bits[stored.name] = bits.get(stored.name, 0.0) + times * elements * float(stored.bits)

@@ -8,7 +8,7 @@ from inferometer.core.errors import DomainError, EngineError
 from inferometer.core.profile import Verification
 from inferometer.engines.host import threads_of
 from inferometer.known.engines import engine
-from inferometer.measure.bench.compare import Metric
+from inferometer.measure.bench.compare import ComparedMetric
 from inferometer.measure.prepare.run import PrepareRequest
 from inferometer.measure.prepare.tune import Setting, tune
 from inferometer.understand.view.prepared import tuned_table
@@ -28,7 +28,7 @@ def times(request):
 def in_turns(before, after):
     ratio = times(after) / times(before)
     verdict = "faster" if ratio < 0.98 else "slower" if ratio > 1.02 else "same"
-    return Metric(name="latency", verdict=verdict, reason="", ratio=ratio, low=0.99 * ratio, high=1.01 * ratio)
+    return ComparedMetric(name="latency", verdict=verdict, reason="", ratio=ratio, low=0.99 * ratio, high=1.01 * ratio)
 
 
 def right(_request, _reference):
@@ -77,7 +77,7 @@ LUCK = []
 def lucky(before, after):
     """The first that is measured looks faster, and is not when it is measured again."""
     if not LUCK:
-        return Metric(name="latency", verdict="same", reason="", ratio=1.0)
+        return ComparedMetric(name="latency", verdict="same", reason="", ratio=1.0)
     LUCK.clear()
     return in_turns(before, after)
 
