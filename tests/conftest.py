@@ -64,11 +64,20 @@ def _folders_of_our_own(tmp_path_factory):
     patch.undo()
 
 
+def _measured_once(measure, machine):
+    """The roof, of all workers: where programs share the machine, measuring it is tried again and again."""
+
+    def kept_in(folder):
+        roof._store_roof(folder / "roof.json", measure(machine, load=lambda: 0.0))
+
+    return roof._stored_roof(made_once("roof", kept_in) / "roof.json")
+
+
 @pytest.fixture(autouse=True, scope="session")
 def _shortcuts():
     """The tables of stores are made and the machine's roof is measured once, and a few calls tell how fast it is."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(roof, "measured_roof", cache(partial(roof.measured_roof, load=lambda: 0.0)))
+        patch.setattr(roof, "measured_roof", cache(partial(_measured_once, roof.measured_roof)))
         patch.setattr(schema, "run_alembic", remembering(schema.run_alembic))
         patch.setattr(host_calls, "_CALLS", 20)
         # Before a load test begins garbage is collected: half a second where a thousand tests left what they know.
@@ -82,9 +91,16 @@ def _shortcuts():
 
 @pytest.fixture(scope="session")
 def roofs(_folders_of_our_own, _shortcuts):
-    """The folder with the roof of this machine, measured once for all workers: it takes a second of all cores."""
-    measured = made_once("roofs", lambda folder: roof.machine_roof(local_device("local:cpu"), folder=folder))
-    return shutil.copytree(measured, data_folder() / "roofs", dirs_exist_ok=True)
+    """The folder with the roof of this machine, for what is asked here and by processes that a test starts."""
+    roof.machine_roof(local_device("local:cpu"))
+    return data_folder() / "roofs"
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _roofs_for_all(request):
+    """Where workers run all tests, no process that one of them starts measures it anew."""
+    if os.environ.get("PYTEST_XDIST_WORKER"):  # noqa: TID251 - the test run's own environment
+        request.getfixturevalue("roofs")
 
 
 @pytest.fixture(scope="session")

@@ -2,6 +2,7 @@
 
 import os
 import re
+import shutil
 import subprocess
 import sys
 import tarfile
@@ -68,12 +69,13 @@ def test_the_container_file_builds_from_what_the_project_has():
 
 
 @pytest.fixture(scope="module")
-def installed(built, tmp_path_factory):
+def installed(built, tmp_path_factory, roofs):
     """Runs the command of an environment that has the wheel alone.
 
-    What it depends on is lent by this one, since nothing is downloaded.
+    What it depends on is lent by this one, since nothing is downloaded; so is what this machine was measured to reach.
     """
     folder = tmp_path_factory.mktemp("installed")
+    shutil.copytree(roofs, folder / "data" / "roofs")
     venv.create(folder / "venv", with_pip=False)
     binaries = folder / "venv" / ("Scripts" if os.name == "nt" else "bin")
     outside = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}  # noqa: TID251 - the child's
