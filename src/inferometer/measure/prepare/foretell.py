@@ -18,7 +18,7 @@ from inferometer.formats.sizes import bind
 from inferometer.known.engines import engine as engine_named
 from inferometer.measure.prepare.calibration import write_calibration
 from inferometer.measure.prepare.chain import chain_for, format_meant, formats_for, quantised_name
-from inferometer.measure.prepare.proof import in_formats
+from inferometer.measure.prepare.proof import ask_in_formats, on_one_basis
 from inferometer.measure.prepare.source import source_of, starting_format
 from inferometer.measure.run.inputs import input_shapes
 from inferometer.predict.gains import Gain, gain_of
@@ -94,13 +94,16 @@ def foretell(request: PrepareRequest, on: Device | None = None, *, sensitivity: 
         )
     graph, device = read(request.model), on or request.device or LOCAL
 
-    def predicted(changes: Mapping[str, str]) -> Profile:
-        return in_formats(
-            graph, changes, engine.name, device, request.workload, sizes=request.sizes, threads=request.threads
+    def predicted(changes: Mapping[str, str]) -> tuple[Profile, Profile]:
+        plain, other = (
+            ask_in_formats(
+                graph, each, engine.name, device, request.workload, sizes=request.sizes, threads=request.threads
+            )
+            for each in ({}, changes)
         )
+        return on_one_basis(plain, other)
 
-    before = predicted({})
-    found = tuple(_foretold(engine, name, (form, generates), before, predicted) for name in formats)
+    found = tuple(_foretold(engine, name, (form, generates), predicted) for name in formats)
     return _with_drifts(found, request) if sensitivity else found
 
 
@@ -137,8 +140,7 @@ def _foretold(
     engine: EngineDescriptor,
     name: str,
     source: tuple[str, bool],
-    before: Profile,
-    predicted: Callable[[Mapping[str, str]], Profile],
+    predicted: Callable[[Mapping[str, str]], tuple[Profile, Profile]],
 ) -> Foretold:
     form, generates = source
     chain = chain_for(form, engine, quantise=name, generates=generates)
@@ -146,7 +148,7 @@ def _foretold(
     tools = tuple(dict.fromkeys(step.tool for step in chain if not step.optional))
     missing = tuple(dict.fromkeys(filter(None, (step.missing() for step in chain if not step.optional))))
     try:
-        after = predicted(changes)
+        before, after = predicted(changes)
     except InferometerError as error:
         return Foretold(quantise=name, tools=tools, missing=missing, reason=str(error))
     old, new = before.steady, after.steady

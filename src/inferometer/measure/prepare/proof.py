@@ -29,6 +29,7 @@ from inferometer.predict.gains import Gain, gain_of
 if TYPE_CHECKING:
     from inferometer.measure.bench.compare import ComparedMetric
     from inferometer.measure.prepare.steps import PrepareStep
+    from inferometer.predict.question import Question
 
 
 @frozen
@@ -95,8 +96,11 @@ def predicted_gain(proving: Proving, before: ProvedFile, after: ProvedFile) -> G
 
     What leaves both as they were gains nothing: an engine makes the same fusions when it loads the file.
     """
-    old, new = (_predicted(proving, candidate) for candidate in (before, after))
-    if old is None or new is None or old.steady is None:
+    try:
+        old, new = on_one_basis(_asked(proving, before), _asked(proving, after))
+    except InferometerError:
+        return None
+    if old.steady is None:
         return None
     gain = gain_of("prepare", old.steady.name, old, new)
     if gain is not None and (before.runtime, before.changes) == (after.runtime, after.changes):
@@ -104,19 +108,24 @@ def predicted_gain(proving: Proving, before: ProvedFile, after: ProvedFile) -> G
     return gain
 
 
-def _predicted(proving: Proving, candidate: ProvedFile) -> Profile | None:
+def _asked(proving: Proving, candidate: ProvedFile) -> Question:
     asked = {"sizes": proving.original.sizes, "threads": proving.threads}
-    device, runtime = proving.judged_by or proving.device, candidate.runtime
-    try:
-        return in_formats(proving.graph, candidate.changes, runtime, device, proving.workload, **asked)
-    except InferometerError:
-        return None
+    device = proving.judged_by or proving.device
+    return ask_in_formats(proving.graph, candidate.changes, candidate.runtime, device, proving.workload, **asked)
 
 
-def in_formats(
+def on_one_basis(old: Question, new: Question) -> tuple[Profile, Profile]:
+    """Both answers by calibrations, or neither: of a measured time and an assumed one the ratio says nothing."""
+    known = [question.basis().calibration is not None for question in (old, new)]
+    if known[0] != known[1]:
+        old, new = (replace(question, calibrated=False, calibration=None) for question in (old, new))
+    return old.answer(), new.answer()
+
+
+def ask_in_formats(
     graph: Graph, changes: Mapping[str, str], runtime: str | None, on: str | Device, load: Workload, **asked: Any
-) -> Profile:
-    """What is predicted of a graph whose numbers were stored in other formats."""
+) -> Question:
+    """The question about a graph whose numbers were stored in other formats."""
     engine = known_engine(runtime or "")
     return ask(
         with_formats(graph, **changes, kinds=frozenset() if engine is None else engine.effects.dynamic, named=True),
@@ -129,7 +138,7 @@ def in_formats(
         generate=load.generate,
         image=load.image,
         **asked,
-    ).answer()
+    )
 
 
 def verified(proving: Proving, candidate: ProvedFile) -> Verification:

@@ -476,7 +476,8 @@ def test_a_gain_is_measured_only_here_with_engines_that_run(verify, monkeypatch)
 
 def test_what_leaves_engine_and_formats_as_they_were_has_a_certain_gain(monkeypatch):
     answer = SimpleNamespace(steady=SimpleNamespace(name="forward"))
-    monkeypatch.setattr(proof, "_predicted", lambda _proving, _candidate: answer)
+    monkeypatch.setattr(proof, "_asked", lambda _proving, _candidate: None)
+    monkeypatch.setattr(proof, "on_one_basis", lambda _old, _new: (answer, answer))
     made = proof.Gain(
         change="prepare", phase="forward", before_s=3.0, after_s=2.0, gain=1.5, low=1.0, high=2.0, throughput_gain=1.5
     )
@@ -491,12 +492,10 @@ def test_what_leaves_engine_and_formats_as_they_were_has_a_certain_gain(monkeypa
 def test_a_prediction_asks_the_question_of_the_original_in_the_formats_that_were_made(monkeypatch):
     asked = []
     monkeypatch.setattr(proof, "with_formats", lambda graph, **changes: (graph.name, changes))
-    monkeypatch.setattr(
-        proof, "ask", lambda model, **more: asked.append((model, more)) or SimpleNamespace(answer=lambda: "told")
-    )
+    monkeypatch.setattr(proof, "ask", lambda model, **more: asked.append((model, more)) or "told")
     told = replace(AFTER, changes={"weights": "i8", "activations": "i8"})
     load = Workload(batch=2, prompt=7, generate=5, image=96)
-    assert proof._predicted(proving(workload=load), told) == "told"
+    assert proof._asked(proving(workload=load), told) == "told"
     ((model, question),) = asked
     assert model == (
         "g",
@@ -504,9 +503,9 @@ def test_a_prediction_asks_the_question_of_the_original_in_the_formats_that_were
     )
     assert question == {
         "on": "local", "runtime": "openvino", "weights": "i8", "activations": "i8", "batch": 2, "prompt": 7,
-        "generate": 5, "image": 96, "sizes": {"n": 2},
+        "generate": 5, "image": 96, "sizes": {"n": 2}, "threads": proving().threads,
     }  # fmt: skip
-    proof._predicted(proving(judged_by="figures"), replace(AFTER, runtime=None, changes={}))
+    proof._asked(proving(judged_by="figures"), replace(AFTER, runtime=None, changes={}))
     assert (asked[-1][1]["on"], asked[-1][1]["weights"], asked[-1][0][1]["kinds"]) == ("figures", None, frozenset())
 
 

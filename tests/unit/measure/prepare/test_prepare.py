@@ -204,9 +204,9 @@ def test_the_ends_of_a_gain_are_those_of_the_ratio_turned_round():
 
 
 def test_what_is_predicted_to_be_faster_has_a_gain_above_one(monkeypatch):
-    answers = {device: ask("resnet50", on=device).answer() for device in ("nvidia-t4", "nvidia-h200")}
-    monkeypatch.setattr(proof, "_predicted", lambda _proving, candidate: answers[candidate.path.name])
-    slow, quick_one = (ProvedFile(path=Path(name), runtime=name) for name in answers)
+    questions = {device: ask("resnet50", on=device) for device in ("nvidia-t4", "nvidia-h200")}
+    monkeypatch.setattr(proof, "_asked", lambda _proving, candidate: questions[candidate.path.name])
+    slow, quick_one = (ProvedFile(path=Path(name), runtime=name) for name in questions)
     found = proof.predicted_gain(None, slow, quick_one)
     assert found.gain > 1
     assert found.low < found.gain < found.high
