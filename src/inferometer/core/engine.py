@@ -116,7 +116,7 @@ class RuntimeEffects:
     of them that is slow. `unquantised` are patterns of the names of ops whose weights keep the model's own format.
     `reference` is how many times longer than in f32 an op takes that is left to plain loops: `convolution:joined` is
     one of bytes whose result is joined with others (a concat) before it is quantised, `linear:bf16` one of a format
-    that the device has no instructions for.
+    that the device has no instructions for, `fft` a Fourier transform, `fft:odd` one of a length that is no power of 2.
     `winograd` is how many times fewer products a 3 × 3 convolution may need by Winograd's method.
     `sets` has what it does on CPUs of an instruction set, where that is not the same everywhere.
     """
@@ -199,6 +199,8 @@ class RuntimeEffects:
         """How many times longer the op takes here because it is left to plain loops; 1 where it is not."""
         if op.get("joined"):
             return self.reference.get(f"{op.kind}:joined", 1.0)
+        if op.get("function") == "fft":
+            return self.reference.get("fft:odd" if op.get("odd") else "fft", 1.0)
         return 1.0 if stored in device.peaks else self.reference.get(f"{op.kind}:{stored}", 1.0)
 
     def fewer_products(self, op: Op) -> float:

@@ -414,7 +414,9 @@ def _inverse_peaks(prepared: PreparedWork, device: Device) -> tuple[dict[str, An
             if max(plainly) > 1:
                 which = "in front of a join " if any(op.get("joined") for op in ops) else ""
                 slow = f"{which}are computed in floats by plain loops of {prepared.effects.name}"
-                notes[f"{counted.op.kind} ops of {stored(ops[int(np.argmax(plainly))])} {slow}."] = None
+                slowest = ops[int(np.argmax(plainly))]
+                named = f"{counted.op.kind} ops of {stored(slowest)}" if slowest.weights else "Fourier transforms"
+                notes[f"{named} {slow}."] = None
             if device.peaks[found.name].origin == "prior":
                 notes[_estimated_peak(device, found.name)] = None
             if class_of(counted.op) in MATRIX:

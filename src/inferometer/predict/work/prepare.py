@@ -257,7 +257,8 @@ def quantities_of(row: OpRow, binding: Binding, effects: RuntimeEffects) -> dict
     writes = row.scale.writes * (work.writes - kept_out)
     moved = reads + writes
     activations = moved if isinstance(moved, Polynomial) else larger(0, moved)
-    passed = max(0, row.fused.launches - 1) * activations * _floats_for_bytes(row.op, binding, effects)
+    again = 0 if row.op.kind == "control" else max(0, row.fused.launches - 1)  # a loop's kernels each move their own
+    passed = again * activations * _floats_for_bytes(row.op, binding, effects)
     extra_bytes = _extra_bytes(row, work, binding, effects) + passed
     flops = {f"flops:{name}": row.scale.flops * count for name, count in work.flops.items()}
     return {
