@@ -147,6 +147,20 @@ EXPLAINED = {
         "published * other CPUs with litert",
     ): "eight figures of small CPUs stand behind it, which is "
     "too few: two machines that were calibrated here are three to five times as fast",
+    ("cpu", "linear", "published * other CPUs with litert"): "as convolutions",
+    (
+        "npu",
+        "linear",
+        "published * NPUs with genie",
+    ): "prompts are read 128 rows at a time, of which narrow products fill little of the unit: whole models show it",
+    ("npu", "moe_experts", "published * NPUs with rkllm"): "no model with experts was published there, so answers are "
+    "likely too slow",
+    (
+        "gpu",
+        "attention",
+        "published * other GPUs with ncnn",
+    ): "ncnn was published with convolutions: what it reaches of "
+    "large GPUs there says little of attention, so answers are likely too slow",
 }
 
 
@@ -224,14 +238,14 @@ def memory(asked: Asked) -> Iterator[str]:
 def eight_bits(asked: Asked) -> Iterator[str]:
     """8-bit integers are not slower than f32 where the device computes them faster, unless the engine's row says so."""
     device, known = devices()[asked.device], engine(asked.runtime)
-    peaks = device.peaks
+    peaks, byte = device.peaks, known.small.byte
+    if is_generative(model_graph(asked.model)) and {byte, f"linear:{byte}"} & known.effects.expanded:
+        return  # it writes such weights out as floats at every step
     if "i8" not in peaks or "f32" not in peaks or float(peaks["i8"]) <= float(peaks["f32"]):
         return
     try:
         wide = asked.answer(weights="f32", activations="f32")
-        narrow = asked.answer(
-            weights=known.small.byte, activations=None if is_generative(model_graph(asked.model)) else "i8"
-        )
+        narrow = asked.answer(weights=byte, activations=None if is_generative(model_graph(asked.model)) else "i8")
     except InferometerError:
         return
     if any(profile.judged_by and profile.judged_by.calibration for profile in (wide, narrow)):
@@ -241,7 +255,7 @@ def eight_bits(asked: Asked) -> Iterator[str]:
         if phase.once or other is None:
             continue
         if phase.time_s > SLACK * other.time_s and (phase.low_s or 0) > other.time_s:
-            yield f"{phase.name} {phase.time_s:.4g} s in {known.small.byte}, {other.time_s:.4g} in f32"
+            yield f"{phase.name} {phase.time_s:.4g} s in {byte}, {other.time_s:.4g} in f32"
 
 
 def doors(asked: Asked) -> Iterator[str]:

@@ -1,4 +1,6 @@
 from inferometer.core.device import UNITS
+from inferometer.known import devices
+from inferometer.known.engines import runtime_effects
 from inferometer.predict.price.priors import known_priors, power_prior, prior_for, storage_prior
 from inferometer.predict.work.classes import CLASSES, class_of, class_path
 from unit.predict.decoders import attend
@@ -19,6 +21,21 @@ def test_the_first_class_that_has_a_prior_is_taken():
     assert prior_for("gpu", ("attention.decode", "attention")).name == "gpu-attention-decode"
     assert prior_for("cpu", ("attention.decode", "attention")).name == "cpu-attention"
     assert prior_for("tpu", ("attention",)) is None
+
+
+def test_a_recurrent_network_is_far_from_the_peak_of_a_cpu():
+    """Each step waits for the one before: they were answered at the peak, ten times as fast as they are."""
+    assert prior_for("cpu", ("recurrent",)).compute_share.value < 0.2
+
+
+def test_transforms_of_onnx_runtime_are_plain_loops_and_other_lengths_than_powers_of_two_take_longest():
+    xeon, transform = devices()["intel-xeon-6972p"], {"function": "fft", "flops_per_element": 25}
+    effects = runtime_effects("onnxruntime").sets["x86"]
+    even, odd, other = (
+        effects.plainly(op("elementwise", **more), "", xeon)
+        for more in (transform, {**transform, "odd": True}, {"function": "add"})
+    )
+    assert odd > 3 * even > other == 1
 
 
 def test_every_kind_of_op_has_a_class():

@@ -426,7 +426,10 @@ def _inverse_peaks(
                 joins = f"{counted.op.kind}:joined" in prepared.effects.reference
                 which = "in front of a join " if joins and any(op.get("joined") for op in ops) else ""
                 slow = f"{which}are computed in floats by plain loops of {prepared.effects.name}"
-                notes[f"{counted.op.kind} ops of {formats[int(np.argmax(plainly))][0]} {slow}."] = None
+                slowest = int(np.argmax(plainly))
+                named = f"{counted.op.kind} ops of {formats[slowest][0]}"
+                named = "Fourier transforms" if ops[slowest].get("function") == "fft" else named
+                notes[f"{named} {slow}."] = None
             if device.peaks[found.name].origin == "prior":
                 notes[_estimated_peak(device, found.name)] = None
             if class_of(counted.op) in MATRIX:

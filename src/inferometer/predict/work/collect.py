@@ -48,8 +48,7 @@ def fuse(graph: Graph, effects: RuntimeEffects) -> list[list[Fused]]:
 
 
 def _in_block(block: Block, effects: RuntimeEffects, outside: frozenset[str]) -> list[Fused]:
-    # What is custom has no work that could be stated, and so no kernel that could be priced.
-    fused = [Fused(launches=0 if op.kind in {"view", "custom"} else effects.kernels(op)) for op in block.ops]
+    fused = [Fused(launches=_launches(op, effects)) for op in block.ops]
     roots = _roots(block.ops)
     outside = frozenset(roots.get(name, name) for name in outside)
     for group in _groups(block.ops, effects, roots):
@@ -63,6 +62,16 @@ def _in_block(block: Block, effects: RuntimeEffects, outside: frozenset[str]) ->
             fused[index] = Fused(launches=fused[index].launches if place == 0 else 0, reads=inputs, writes=outputs)
             known |= {roots.get(tensor.name, tensor.name) for tensor in (*op.inputs, *op.outputs)}
     return fused
+
+
+def _launches(op: Op, effects: RuntimeEffects) -> int:
+    """A loop starts the kernels of its body at every trip, where it is known how many it makes."""
+    if op.kind in {"view", "custom"}:
+        return 0
+    trips = op.get("trips") if op.kind == "control" else None
+    if isinstance(trips, int):
+        return max(1, trips * sum(_launches(inner, effects) for body in op["bodies"] for inner in body))
+    return effects.kernels(op)
 
 
 def _roots(ops: tuple[Op, ...]) -> dict[str, str]:

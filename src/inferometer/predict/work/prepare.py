@@ -272,8 +272,9 @@ def quantities_of(row: OpRow, binding: Binding, effects: RuntimeEffects) -> dict
     # A group may keep more than the rule counts, as it does for a tensor that is read twice; a polynomial has no sign
     # yet.
     activations = moved if isinstance(moved, Polynomial) else larger(0, moved)
-    # Each kernel beyond the first reads what the one before it has written.
-    passed = max(0, row.fused.launches - 1) * activations * _floats_for_bytes(row.op, binding, effects)
+    # Each kernel beyond the first reads what the one before it has written; a loop's kernels each move their own.
+    again = 0 if row.op.kind == "control" else max(0, row.fused.launches - 1)
+    passed = again * activations * _floats_for_bytes(row.op, binding, effects)
     extra_bytes = _extra_bytes(row, work, binding, effects) + passed
     flops = {f"flops:{name}": row.scale.flops * count for name, count in work.flops.items()}
     return {

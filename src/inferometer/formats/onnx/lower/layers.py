@@ -247,7 +247,8 @@ def lower_transform(step: OnnxStep, maker: Maker) -> list[Op]:
     if not isinstance(points, int) or points < 1:
         return maker.custom(step, "the length of the transform is not known")
     stages = max(1, (points - 1).bit_length())
-    return [maker.op(step, "elementwise", function="fft", flops_per_element=-(-5 * stages // 2))]
+    odd = {} if points.bit_count() == 1 else {"odd": True}  # other lengths than powers of 2 have no plain recursion
+    return [maker.op(step, "elementwise", function="fft", flops_per_element=-(-5 * stages // 2), **odd)]
 
 
 def _points(step: OnnxStep) -> Any:
