@@ -13,7 +13,7 @@ import msgspec
 from inferometer.core.calibration import Calibration
 from inferometer.core.device import Device
 from inferometer.core.errors import InferometerError, SchemaError
-from inferometer.core.frozen import frozen
+from inferometer.core.frozen import frozen, settled
 from inferometer.core.job import Job, JobEvent, JobResult
 from inferometer.core.profile import Profile
 from inferometer.core.request import BUSY
@@ -86,7 +86,7 @@ def decode(data: bytes | str, kind: type[T]) -> T:
         _name_parts(profile)
     _require_finite(plain)
     try:
-        return msgspec.convert(plain, kind)
+        return msgspec.convert(plain, settled(kind))
     except msgspec.ValidationError as error:
         raise SchemaError(f"This is not a valid {SCHEMAS[kind]} document: {error}.") from None
     except InferometerError as error:

@@ -3,6 +3,7 @@
 import copy
 import inspect
 import pickle
+import subprocess
 import sys
 from dataclasses import FrozenInstanceError, asdict, dataclass, field, fields, is_dataclass, replace
 from threading import Barrier, Thread
@@ -254,3 +255,31 @@ def test_the_init_of_a_class_may_be_looked_at_while_it_is_made(monkeypatch):
         second: int = 2
 
     assert Pair(first=1) == Pair(first=1, second=2)
+
+
+# Six threads at once meet a class that nobody has read yet; read by the class alone, this ends the process.
+AT_ONCE = """
+import sys, threading
+from dataclasses import make_dataclass
+import msgspec
+from inferometer.core.frozen import settled
+
+sys.setswitchinterval(1e-6)
+for turn in range(100):
+    parts = [make_dataclass(f"Part{n}", [(f"f{m}", int) for m in range(20)]) for n in range(10)]
+    whole = make_dataclass("Whole", [(f"part{n}", part) for n, part in enumerate(parts)])
+    data = {f"part{n}": {f"f{m}": m for m in range(20)} for n in range(10)}
+    gate, read = threading.Barrier(6), []
+    def work():
+        gate.wait()
+        read.append(msgspec.convert(data, settled(whole)))
+    threads = [threading.Thread(target=work) for _ in range(6)]
+    for thread in threads: thread.start()
+    for thread in threads: thread.join()
+    assert [each.part9.f19 for each in read] == [19] * 6
+"""
+
+
+def test_a_class_that_several_threads_meet_first_is_read_by_all_of_them():
+    ended = subprocess.run([sys.executable, "-c", AT_ONCE], capture_output=True, text=True, check=False)
+    assert (ended.returncode, ended.stderr) == (0, "")

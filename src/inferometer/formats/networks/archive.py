@@ -25,6 +25,7 @@ from typing import Any
 import msgspec
 
 from inferometer.core.dims import Dim, Expression, Symbol
+from inferometer.core.frozen import settled
 from inferometer.core.graph import Block, Graph, Op, Role, Tensor
 
 
@@ -40,7 +41,7 @@ class ArchiveTables(msgspec.Struct, omit_defaults=True):
 
 
 def read_tables(path: Path) -> ArchiveTables:
-    return msgspec.json.decode(gzip.decompress(path.read_bytes()), type=ArchiveTables)
+    return msgspec.json.decode(gzip.decompress(path.read_bytes()), type=settled(ArchiveTables))
 
 
 def graph_in(tables: ArchiveTables, name: str) -> tuple[Graph, int]:

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from inferometer.core.frozen import frozen
+from inferometer.core.frozen import frozen, settled
 from inferometer.core.graph import Graph
 from inferometer.formats.networks.archive import ArchiveTables, graph_in, read_tables
 from inferometer.known.networks import network_named
@@ -36,7 +36,7 @@ class Packages(msgspec.Struct):
 
 @cache
 def index() -> Packages:
-    return msgspec.json.decode(INDEX.read_bytes(), type=Packages)
+    return msgspec.json.decode(INDEX.read_bytes(), type=settled(Packages))
 
 
 def networks(package: str) -> dict[str, ShippedNetwork]:

@@ -18,7 +18,7 @@ from inferometer.core.calibration import Calibration
 from inferometer.core.codec import decode
 from inferometer.core.device import Device, Sourced
 from inferometer.core.errors import InferometerError
-from inferometer.core.frozen import frozen
+from inferometer.core.frozen import frozen, settled
 from inferometer.core.graph import Graph, is_generative
 from inferometer.core.job import Job
 from inferometer.core.sizes import default_prompt, open_sizes, with_given_sizes
@@ -232,7 +232,7 @@ def answer(asked: dict[str, Any]) -> dict[str, Any]:
             return outlook(job, files, asked["fleet"], asked.get("prepared_on"))
         device = decode(json.dumps(asked["device"]), Device)
         if asked.get("floors"):
-            return floors(job, files, device, msgspec.convert(asked["floors"], Said))
+            return floors(job, files, device, msgspec.convert(asked["floors"], settled(Said)))
         made = tuple(decode(json.dumps(plain), Calibration) for plain in asked["calibrations"])
         return {"seconds": measuring_s(job, files, device, made)}
     except InferometerError as error:

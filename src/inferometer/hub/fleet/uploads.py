@@ -21,6 +21,7 @@ from urllib.parse import SplitResult, unquote, urlsplit
 import msgspec
 
 from inferometer.core.errors import DomainError
+from inferometer.core.frozen import settled
 from inferometer.core.units import format_quantity
 from inferometer.formats.base import HEAD_BYTES
 from inferometer.hub.places.artifacts import ArtifactFolder
@@ -209,7 +210,7 @@ class Uploads:
             try:
                 touched = max(path.stat().st_mtime for path in (note, part) if path.exists())
                 if self._clock() - touched <= UNFINISHED_S:
-                    notes[key] = msgspec.json.decode(note.read_bytes(), type=Note)
+                    notes[key] = msgspec.json.decode(note.read_bytes(), type=settled(Note))
                     continue
             except FileNotFoundError:
                 continue  # a part without a note: of a hub of an earlier version

@@ -15,7 +15,7 @@ from typing import Any, Literal, get_type_hints
 import msgspec
 
 from inferometer.core.errors import DomainError, UnknownNameError
-from inferometer.core.frozen import frozen
+from inferometer.core.frozen import frozen, settled
 from inferometer.core.units import counted, format_quantity
 from inferometer.hub.mcp.access import MOST_CONFIGURATIONS, MOST_REQUESTS, Access, paged, require_bounded
 from inferometer.predict.fields import AXES, FIELDS, Field, Takes, fields_that, in_python
@@ -114,7 +114,7 @@ def call_tool(name: str, arguments: Mapping[str, Any], access: Access) -> McpAns
         raise UnknownNameError("tool", name, known, listing=f"There are {', '.join(known)}.")
     wanted = TOOLS[name]
     try:
-        asked = msgspec.convert(dict(arguments), wanted.arguments)
+        asked = msgspec.convert(dict(arguments), settled(wanted.arguments))
     except msgspec.ValidationError as error:
         takes = ", ".join(wanted.arguments.__struct_fields__)
         raise DomainError(f"{name} cannot take these arguments: {error}.", remedy=f"It takes {takes}.") from None

@@ -16,7 +16,7 @@ import msgspec
 
 from inferometer.core.codec import encode
 from inferometer.core.errors import DomainError, SchemaError, UnknownNameError
-from inferometer.core.frozen import frozen
+from inferometer.core.frozen import frozen, settled
 from inferometer.core.job import Job, JobFile, JobModel
 from inferometer.hub.places.artifacts import FileHashes, ModelFiles, model_files
 from inferometer.hub.places.base import LocalFiles
@@ -225,7 +225,7 @@ def _converted(plain: Mapping[str, Any], kind: type[V]) -> V:
             remedy="Upgrade it where the job runs.",
         )
     try:
-        return msgspec.convert(plain, kind)
+        return msgspec.convert(plain, settled(kind))
     except msgspec.ValidationError as error:
         raise SchemaError(f"The job's {kind.__name__} does not hold: {error}.") from None
 

@@ -13,7 +13,7 @@ import msgspec
 
 from inferometer.core import settings
 from inferometer.core.errors import UnknownNameError
-from inferometer.core.frozen import frozen
+from inferometer.core.frozen import frozen, settled
 from inferometer.known.atlas.measurement import AtlasSource
 from inferometer.known.atlas.names import DATA
 from inferometer.known.atlas.storing import read_table
@@ -93,7 +93,7 @@ def _loaded(path: Path, stamp: int) -> AtlasTable:  # noqa: ARG001 - part of the
 
 @cache
 def index() -> AtlasIndex:
-    return msgspec.json.decode(INDEX.read_bytes(), type=AtlasIndex)
+    return msgspec.json.decode(INDEX.read_bytes(), type=settled(AtlasIndex))
 
 
 @cache

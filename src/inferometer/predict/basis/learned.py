@@ -22,7 +22,7 @@ import numpy as np
 from inferometer.core.calibration import Calibration
 from inferometer.core.device import is_local
 from inferometer.core.errors import FormatError, InferometerError
-from inferometer.core.frozen import frozen
+from inferometer.core.frozen import frozen, settled
 from inferometer.core.kept import Kept
 from inferometer.core.profile import Environment
 from inferometer.core.settings import learns
@@ -115,7 +115,7 @@ def read_learned(path: Path) -> tuple[LearnedStep, ...]:
         if not line.strip():
             continue
         try:
-            step = msgspec.json.decode(line, type=LearnedStep)
+            step = msgspec.json.decode(line, type=settled(LearnedStep))
         except msgspec.DecodeError as error:
             if number == len(lines):
                 break

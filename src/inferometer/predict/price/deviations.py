@@ -17,7 +17,7 @@ from math import exp, log, sqrt
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from inferometer.core.frozen import frozen
+from inferometer.core.frozen import frozen, settled
 from inferometer.known.engines import known_engine
 from inferometer.predict.precision import is_autocast
 from inferometer.predict.work.classes import FREE, class_of, form_of
@@ -212,7 +212,7 @@ def known_deviations(*, tokens: bool = False) -> Deviations:
     file = TOKENS_FILE if tokens else FILE
     if not file.is_file():
         return Deviations(made="", base={}, covered={}, levels={}, variances={})
-    return msgspec.json.decode(file.read_bytes(), type=Deviations)
+    return msgspec.json.decode(file.read_bytes(), type=settled(Deviations))
 
 
 @frozen

@@ -8,6 +8,7 @@ from typing import NoReturn
 import msgspec
 
 from inferometer.core.errors import DomainError, UnknownNameError
+from inferometer.core.frozen import settled
 from inferometer.store.queue.values import FleetDevice, Wanted
 
 _LABEL = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:+-]{0,99}")
@@ -45,7 +46,7 @@ def written(wanted: Wanted) -> str:
 
 @lru_cache(maxsize=4096)
 def read(document: str) -> Wanted:
-    return msgspec.json.decode(document, type=Wanted)
+    return msgspec.json.decode(document, type=settled(Wanted))
 
 
 def refuse_unfitting(wanted: Wanted, devices: tuple[FleetDevice, ...]) -> NoReturn:

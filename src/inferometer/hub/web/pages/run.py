@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from inferometer.core.errors import InferometerError
+from inferometer.core.frozen import settled
 from inferometer.core.job import PROOF
 from inferometer.core.json_text import parse_json
 from inferometer.core.units import format_capacity, format_quantity
@@ -81,7 +82,7 @@ def proof_of(store: Store, run: Run) -> dict[str, Any] | None:
         return None
     try:
         plain = parse_json(store.artifact(run.id, PROOF).read_bytes())
-        prepared = msgspec.convert(plain, Prepared, dec_hook=lambda kind, value: kind(value))
+        prepared = msgspec.convert(plain, settled(Prepared), dec_hook=lambda kind, value: kind(value))
     except (OSError, ValueError, InferometerError):
         return None
     if prepared.artifact is not None:

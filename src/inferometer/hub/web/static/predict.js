@@ -195,8 +195,10 @@ async function ask() {
 }
 
 function start() {
-  byId("models").replaceChildren(...data.models.map((model) => element("option", { value: model.name }, model.title)));
-  byId("devices").replaceChildren(...data.devices.map((device) => element("option", { value: device.name }, device.title)));
+  // Names to choose from, when somebody comes to choose: making a thousand of them holds a page up.
+  for (const [field, list] of [["model", "models"], ["device", "devices"]]) {
+    byId(field).addEventListener("focus", () => byId(list).replaceChildren(...data[list].map((one) => element("option", { value: one.name }, one.title))), { once: true });
+  }
   byId("model").value = data.model;
   for (const [name, values] of Object.entries(SLIDERS)) {
     const slider = byId(`${name}-slide`);

@@ -277,7 +277,9 @@ function openDrawing() {
   const box = byId("dataflow");
   box?.addEventListener("toggle", () => {
     const image = box.querySelector("img");
-    if (box.open && !image.src) image.src = image.dataset.src;
+    if (!box.open || !image || image.src) return;
+    image.addEventListener("error", () => image.replaceWith("There is nothing to draw."));
+    image.src = image.dataset.src;
   });
 }
 

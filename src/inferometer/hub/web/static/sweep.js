@@ -182,8 +182,7 @@ function hover(event) {
 }
 
 options();
-byId("known-models").replaceChildren(...data.models.map((name) => element("option", { value: name })));
-byId("known-devices").replaceChildren(...data.devices.map((name) => element("option", { value: name })));
+for (const list of ["models", "devices"]) byId(list).addEventListener("focus", () => byId(`known-${list}`).replaceChildren(...data[list].map((name) => element("option", { value: name }))), { once: true });
 byId("models").value = data.asked.models.join(", ");
 byId("devices").value = data.asked.devices.join(", ");
 byId("ask").addEventListener("submit", sweep);
