@@ -239,8 +239,8 @@ def test_an_op_runs_inside_its_neighbours_by_kind_form_or_what_they_begin_with()
     assert not effects(fused=frozenset({"norm"})).fuses(norm)
     for fused, into, found in (
         ("norm", None, True), ("norm:rms", None, True), ("norm:layer", None, False),
-        ("linear+norm:rms", "linear", True),
-        ("linear+norm:rms", "matmul", False), ("linear+norm:rms", None, False),
+        ("linear+norm:rms", op("linear"), True),
+        ("linear+norm:rms", op("matmul"), False), ("linear+norm:rms", None, False),
     ):  # fmt: skip
         assert effects(fusion="epilogue", fused=frozenset({fused})).fuses(norm, into) is found
 

@@ -1,5 +1,7 @@
 """What a change would gain is the cost model's answer to the same question, asked again."""
 
+from math import log
+
 import pytest
 
 from inferometer.core.errors import DomainError, UnknownNameError
@@ -7,6 +9,7 @@ from inferometer.core.workload import Workload
 from inferometer.formats.resolve import read
 from inferometer.known import device
 from inferometer.predict.answer import predict_graph
+from inferometer.predict.gains import gain_of
 from inferometer.predict.question import Question
 from inferometer.understand.gains import pricer, unpriced
 
@@ -48,10 +51,16 @@ def test_a_prefix_in_the_cache_shortens_the_prompt(price):
     assert 1.3 < price("cached_prefix=2048", "prefill").gain < 2.5
 
 
-def test_an_interval_is_no_narrower_than_that_of_either_prediction(question, price):
-    phase = question.answer().phase("decode")
-    found = price("weights=i4", "decode")
-    assert found.high / found.low >= phase.high_s / phase.low_s
+def test_an_interval_is_no_narrower_than_that_of_either_prediction_but_for_what_does_not_change(question, price):
+    """Ops that take as long as before are as wrong on either side, and no part of the ratio's doubt."""
+    answer, other = question.answer(), question.changed("weights=i4").answer()
+    phase, found = answer.phase("decode"), price("weights=i4", "decode")
+    after = {op.name: op.time_s for op in other.phase("decode").ops}
+    changed = sum(op.time_s for op in phase.ops if after[op.name] != op.time_s) / phase.time_s
+    assert 0.5 < changed < 1
+    assert log(found.high / found.low) >= changed * log(phase.high_s / phase.low_s)
+    same = gain_of("nothing", "decode", answer, answer)
+    assert (same.low, same.gain, same.high) == pytest.approx((1 / 1.05, 1.0, 1.05))
 
 
 @pytest.mark.parametrize(
