@@ -5,7 +5,9 @@ may add some. NaN and infinity are refused both ways: JSON has no word for them,
 """
 
 import math
+import threading
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import Any, TypeVar
 
 import msgspec
@@ -13,7 +15,7 @@ import msgspec
 from inferometer.core.calibration import Calibration
 from inferometer.core.device import Device
 from inferometer.core.errors import InferometerError, SchemaError
-from inferometer.core.frozen import frozen, settled
+from inferometer.core.frozen import frozen
 from inferometer.core.job import Job, JobEvent, JobResult
 from inferometer.core.profile import Profile
 from inferometer.core.request import BUSY
@@ -22,6 +24,23 @@ from inferometer.core.run import Run
 from inferometer.core.trace import Trace
 
 T = TypeVar("T", Profile, Calibration, Device, Roof, Run, Trace, Job, JobEvent, JobResult)
+K = TypeVar("K")
+_SETTLED: set[Any] = set()
+_SETTLING = threading.Lock()
+
+
+def settled(kind: type[K]) -> type[K]:
+    """The type, once msgspec knows it whole: whoever gives it a type to read by asks here first.
+
+    msgspec looks at a class when it first reads one, and shows what it knows of it to other threads before it has
+    looked at all of it: two threads that read their first profile end the process (msgspec 0.22).
+    """
+    if kind not in _SETTLED:
+        with _SETTLING:
+            with suppress(msgspec.ValidationError):
+                msgspec.convert(None, kind)
+            _SETTLED.add(kind)
+    return kind
 
 
 @frozen

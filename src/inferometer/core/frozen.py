@@ -6,33 +6,13 @@ quarter of its time. Here showing, comparing, hashing and freezing are the same 
 copying, pickling and `inspect.signature` do with it what they do with any other. It does not inherit from another.
 """
 
-import threading
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import MISSING, Field, FrozenInstanceError, dataclass, field, fields
 from functools import cache
 from operator import attrgetter
 from typing import Any, NoReturn, TypeVar, dataclass_transform
 
 T = TypeVar("T")
-_SETTLED: set[Any] = set()
-_SETTLING = threading.Lock()
-
-
-def settled(kind: type[T]) -> type[T]:
-    """The type, once msgspec knows it whole: whoever gives it a type to read by asks here first.
-
-    msgspec looks at a class when it first reads one, and shows what it knows of it to other threads before it has
-    looked at all of it: two threads that read their first profile end the process (msgspec 0.22).
-    """
-    if kind not in _SETTLED:
-        import msgspec  # noqa: PLC0415 - values need it only where documents are read
-
-        with _SETTLING:
-            with suppress(msgspec.ValidationError):
-                msgspec.convert(None, kind)
-            _SETTLED.add(kind)
-    return kind
 
 
 @dataclass_transform(frozen_default=True, kw_only_default=True, field_specifiers=(field,))

@@ -262,7 +262,7 @@ AT_ONCE = """
 import sys, threading
 from dataclasses import make_dataclass
 import msgspec
-from inferometer.core.frozen import settled
+from inferometer.core.codec import settled
 
 sys.setswitchinterval(1e-6)
 for turn in range(100):

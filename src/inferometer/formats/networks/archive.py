@@ -24,8 +24,8 @@ from typing import Any
 
 import msgspec
 
+from inferometer.core.codec import settled
 from inferometer.core.dims import Dim, Expression, Symbol
-from inferometer.core.frozen import settled
 from inferometer.core.graph import Block, Graph, Op, Role, Tensor
 
 

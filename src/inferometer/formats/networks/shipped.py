@@ -7,7 +7,8 @@ from typing import Any
 
 import msgspec
 
-from inferometer.core.frozen import frozen, settled
+from inferometer.core.codec import settled
+from inferometer.core.frozen import frozen
 from inferometer.core.graph import Graph
 from inferometer.formats.networks.archive import ArchiveTables, graph_in, read_tables
 from inferometer.known.networks import network_named

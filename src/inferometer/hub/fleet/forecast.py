@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from inferometer.core.calibration import Calibration
-from inferometer.core.codec import decode
+from inferometer.core.codec import decode, settled
 from inferometer.core.device import Device, Sourced
 from inferometer.core.errors import InferometerError
-from inferometer.core.frozen import frozen, settled
+from inferometer.core.frozen import frozen
 from inferometer.core.graph import Graph, is_generative
 from inferometer.core.job import Job
 from inferometer.core.sizes import default_prompt, open_sizes, with_given_sizes

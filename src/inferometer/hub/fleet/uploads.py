@@ -20,8 +20,8 @@ from urllib.parse import SplitResult, unquote, urlsplit
 
 import msgspec
 
+from inferometer.core.codec import settled
 from inferometer.core.errors import DomainError
-from inferometer.core.frozen import settled
 from inferometer.core.units import format_quantity
 from inferometer.formats.base import HEAD_BYTES
 from inferometer.hub.places.artifacts import ArtifactFolder

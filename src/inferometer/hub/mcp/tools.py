@@ -14,8 +14,9 @@ from typing import Any, Literal, get_type_hints
 
 import msgspec
 
+from inferometer.core.codec import settled
 from inferometer.core.errors import DomainError, UnknownNameError
-from inferometer.core.frozen import frozen, settled
+from inferometer.core.frozen import frozen
 from inferometer.core.units import counted, format_quantity
 from inferometer.hub.mcp.access import MOST_CONFIGURATIONS, MOST_REQUESTS, Access, paged, require_bounded
 from inferometer.predict.fields import AXES, FIELDS, Field, Takes, fields_that, in_python

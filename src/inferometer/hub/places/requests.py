@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
-from inferometer.core.codec import encode
+from inferometer.core.codec import encode, settled
 from inferometer.core.errors import DomainError, SchemaError, UnknownNameError
-from inferometer.core.frozen import frozen, settled
+from inferometer.core.frozen import frozen
 from inferometer.core.job import Job, JobFile, JobModel
 from inferometer.hub.places.artifacts import FileHashes, ModelFiles, model_files
 from inferometer.hub.places.base import LocalFiles

@@ -12,8 +12,9 @@ from pathlib import Path
 import msgspec
 
 from inferometer.core import settings
+from inferometer.core.codec import settled
 from inferometer.core.errors import UnknownNameError
-from inferometer.core.frozen import frozen, settled
+from inferometer.core.frozen import frozen
 from inferometer.known.atlas.measurement import AtlasSource
 from inferometer.known.atlas.names import DATA
 from inferometer.known.atlas.storing import read_table

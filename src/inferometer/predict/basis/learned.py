@@ -20,9 +20,10 @@ import msgspec
 import numpy as np
 
 from inferometer.core.calibration import Calibration
+from inferometer.core.codec import settled
 from inferometer.core.device import is_local
 from inferometer.core.errors import FormatError, InferometerError
-from inferometer.core.frozen import frozen, settled
+from inferometer.core.frozen import frozen
 from inferometer.core.kept import Kept
 from inferometer.core.profile import Environment
 from inferometer.core.settings import learns

@@ -17,7 +17,7 @@ from math import exp, log, sqrt
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from inferometer.core.frozen import frozen, settled
+from inferometer.core.frozen import frozen
 from inferometer.known.engines import known_engine
 from inferometer.predict.precision import is_autocast
 from inferometer.predict.work.classes import FREE, class_of, form_of
@@ -208,6 +208,8 @@ class Deviations:
 def known_deviations(*, tokens: bool = False) -> Deviations:
     """What was fitted for forward passes, or for reading and making tokens."""
     import msgspec  # noqa: PLC0415 - a calibrated answer needs no priors
+
+    from inferometer.core.codec import settled  # noqa: PLC0415 - as above
 
     file = TOKENS_FILE if tokens else FILE
     if not file.is_file():

@@ -7,8 +7,8 @@ from typing import NoReturn
 
 import msgspec
 
+from inferometer.core.codec import settled
 from inferometer.core.errors import DomainError, UnknownNameError
-from inferometer.core.frozen import settled
 from inferometer.store.queue.values import FleetDevice, Wanted
 
 _LABEL = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:+-]{0,99}")

@@ -223,6 +223,7 @@ def test_whoever_tags_runs_sees_the_tags_and_still_the_layers():
     assert found["tags"]
     assert found["layers"]
     assert not listing("").shown([row(**measured)])["tags"]
+    assert not listing("").shown([row(**measured, tags=("disturbed",))])["tags"]  # the status says so
 
 
 # Comparisons

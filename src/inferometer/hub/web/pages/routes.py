@@ -83,6 +83,7 @@ COLUMNS = (
     ListColumn(key="tags", heading="Tags", rank=7, width=128, field="tags"),
 )
 _ALWAYS = {"run"}
+_SAID = ("disturbed",)  # tags of which the status says the same: no person has chosen them
 _ROOM = 1020  # pixels for the columns of a list beside its projects, on a screen of 1280
 
 
@@ -129,7 +130,7 @@ class RunListing:
         """
         if self.columns is not None:
             return {column.key: column.key in self.columns or column.key in _ALWAYS for column in COLUMNS}
-        known = {column.key: {getattr(row, column.field) for row in rows} - {None, ()} for column in COLUMNS}
+        known = {column.key: {getattr(row, column.field) for row in rows} - {None, (), _SAID} for column in COLUMNS}
         telling = [
             column for column in COLUMNS if column.wanted and len(known[column.key]) > (1 if column.telling else 0)
         ]

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from inferometer.core.codec import settled
 from inferometer.core.errors import InferometerError
-from inferometer.core.frozen import settled
 from inferometer.core.job import PROOF
 from inferometer.core.json_text import parse_json
 from inferometer.core.units import format_capacity, format_quantity
