@@ -129,7 +129,7 @@ def test_nothing_gains_by_bytes_that_an_engine_multiplies_in_floats(model, devic
 def test_weights_that_are_widened_on_loading_gain_nothing(runtime, quantise, device):
     """No kernel of these engines reads them so: whatever a processor has, it computes what it did."""
     (found,) = foretell(PrepareRequest(model="resnet18", runtime=runtime, device=device, quantise=quantise))
-    assert found.gain.gain == pytest.approx(1.0, abs=0.05)
+    assert found.gain.gain == pytest.approx(1.0, abs=0.05 if quantise == "f16" else 0.1), "bytes are fewer to read once"
     assert found.gain.low < 1 < found.gain.high
     assert found.verdict == "no gain" or abs(found.gain.gain - 1) > 0.02
     assert found.why
@@ -230,7 +230,7 @@ def test_the_command_makes_nothing_and_shows_the_ops_of_one_format(tmp_path, mon
     shown = CliRunner().invoke(command, [*asked, "--quantise", "i8"])
     assert (shown.exit_code, "What i8 changes" in shown.output) == (0, True), shown.output
     document = json.loads(CliRunner().invoke(command, [*asked, "--format", "json"]).stdout)
-    assert {row["quantise"]: row["verdict"] for row in document["formats"]}["i8"] == "faster"
+    assert {row["quantise"]: row["verdict"] for row in document["formats"]}["i8"] in {"faster", "likely faster"}
     assert list(tmp_path.iterdir()) == []
 
 
