@@ -81,8 +81,8 @@ def test_nothing_there_is_a_report_and_exit_code_1(answered):
         (("ftp://host",), "not an http or https address"),
         (("http://host:many",), "not an address"),
         (("http://h", "--rate", "fast"), "'fast' is not a number"),
-        (("http://h", "--rate", "0"), "greater than 0"),
-        (("http://h", "--concurrency", "2.5"), "no such number"),
+        (("http://h", "--rate", "0"), "above 0"),
+        (("http://h", "--concurrency", "2.5"), "a whole number of requests"),
         (("http://h", "--rate", "1", "--concurrency", "2"), "Give one of --concurrency and --rate"),
         (("http://h", "--burstiness", "0.5"), "--arrivals gamma"),
         (("http://h", "--slo", "ttft<=soon"), "is not an objective"),
@@ -90,9 +90,9 @@ def test_nothing_there_is_a_report_and_exit_code_1(answered):
         (("http://h", "--trace", "none.csv"), "cannot be read"),
         (("http://h", "--api", "template"), "needs --template"),
         (("http://h", "--header", "nonsense"), "is not a header"),
-        (("http://h", "--requests", "0"), "requests must be 1 or more"),
+        (("http://h", "--requests", "0"), "not a whole number from 1 to"),
         (("http://h", "-o", "x.txt"), "does not say what to save"),
-        (("http://h", "--shared-prefix", "a:b"), "is not a shared prefix"),
+        (("http://h", "--shared-prefix", "a:b"), "whole numbers of at most 9 digits"),
     ],
 )
 def test_what_cannot_be_asked_is_said_before_anything_is_sent(answered, arguments, message):

@@ -189,7 +189,7 @@ def said(result, code, *words):
         (["relu.onnx", "--prompt", "x"], ["--prompt is 'x'", "whole numbers"]),
         (["relu.onnx", "--size", "height=3"], ["no size 'height'", "Its open sizes"]),
         (["relu.onnx", "--timeout", "soon"], ["'soon' is not a quantity"]),
-        (["relu.onnx", "--runs", "0"], ["runs must be"]),
+        (["relu.onnx", "--runs", "0"], ["'--runs'", "not a whole number"]),
         (["relu.onnx", "--text", "hello"], ["generates no text", "--text"]),
         (["relu.onnx", "--prompt", "8,16"], ["generates no text", "several lengths"]),
         (["relu.onnx", "--generate", "8"], ["generates no text", "--generate"]),

@@ -111,7 +111,7 @@ def _comparison() -> Plain:
 
     defs = _definitions(Comparison)
     whole = defs.pop("Comparison")
-    main = _picked(defs["Metric"], ("verdict", "ratio", "low", "high", "p_value", "reason"))
+    main = _picked(defs["ComparedMetric"], ("verdict", "ratio", "low", "high", "p_value", "reason"))
     return _object({**main, **whole["properties"]}, defs)
 
 

@@ -98,8 +98,9 @@ def _cached_from_another_core(
     faster = min(share, 1.0) * peak.value / there.peaks["f32"].value
     calibration = replace(
         widened(there, WIDER_CORE),
-        peaks={name: replace(rate, value=faster * rate.value) for name, rate in there.peaks.items()},
-        bandwidths={name: replace(rate, value=faster * rate.value) for name, rate in there.bandwidths.items()},
+        peaks={name: _here(rate, faster) for name, rate in there.peaks.items()}
+        | {"f32": replace(peak, value=min(share, 1.0) * peak.value)},
+        bandwidths={name: _here(rate, faster) for name, rate in there.bandwidths.items()},
         threads=setup.threads,
     )
     note = (
@@ -107,6 +108,11 @@ def _cached_from_another_core(
         f"serves it with a wider interval. `inferometer calibrate --runtime {runtime}` measures this one."
     )
     return CalibrationChoice(calibration=calibration, notes=(note,))
+
+
+def _here(rate: Sourced, faster: float) -> Sourced:
+    source = f"{rate.source}; times what a product of matrices does here"
+    return replace(rate, value=faster * rate.value, origin="prior", source=source)
 
 
 @lru_cache(maxsize=64)

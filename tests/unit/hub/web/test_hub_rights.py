@@ -70,8 +70,8 @@ MATRIX = {
     # Pages that show nothing of any project.
     **{f"GET {path}": row(KNOWN) for path in (
         "/", "/runs", "/new", "/compare", "/predict", "/devices", "/catalog/{table}", "/formulas", "/sweep",
-        "/atlas", "/live", "/timeline", "/plan", "/simulate", "/load", "/calibrate", "/fleet", "/fleet/queue",
-        "/favicon.ico", f"{API}/runs",
+        "/atlas", "/live", "/timeline", "/plan", "/simulate", "/can-i-run", "/fit", "/load", "/calibrate",
+        "/fleet", "/fleet/queue", "/favicon.ico", f"{API}/runs",
         f"{API}/projects", f"{API}/devices", f"{API}/models", f"{API}/catalog", f"{API}/catalog/{{table}}",
         f"{API}/formulas", f"{API}/openapi.json", f"{FLEET}/devices", f"{FLEET}/jobs",
     )},

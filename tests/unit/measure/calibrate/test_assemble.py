@@ -174,7 +174,6 @@ def test_the_shipped_calibration_is_found_and_is_one_value():
     [
         (["--device", "nvidia-h2000"], "nvidia-h2000"),
         (["--device", "nvidia-h200", "--unit", "cpu"], "is a gpu"),
-        (["--device", "nvidia-h200", "--budget", "many"], "many"),
         (["--device", "nvidia-h200", "--runtime", "torch-magic"], "torch-magic"),
     ],
 )
@@ -182,3 +181,8 @@ def test_the_command_refuses_what_cannot_be(tmp_path, arguments, words):
     found = CliRunner().invoke(command, [*arguments, "--folder", str(tmp_path)])
     assert found.exit_code == 1
     assert words in str(found.exception)
+
+
+def test_a_budget_that_is_no_time_is_refused_by_its_option():
+    found = CliRunner().invoke(command, ["--device", "nvidia-h200", "--budget", "many"])
+    assert (found.exit_code, "'--budget'" in found.output, "many" in found.output) == (2, True, True)

@@ -9,7 +9,7 @@ from click.testing import CliRunner
 
 from inferometer.cli.commands import bench, doctor
 from inferometer.cli.measuring import measurement_from, measuring_options, require_complete
-from inferometer.core.errors import DomainError, EngineError, GateError, UnitError
+from inferometer.core.errors import DomainError, EngineError, GateError
 from inferometer.core.profile import Environment, Verification
 from inferometer.measure.bench.plan import Plan
 from inferometer.measure.run.model import MeasuredRun, MeasureRequest
@@ -100,8 +100,7 @@ def test_lists_of_lengths_are_every_combination():
 
 @pytest.mark.parametrize(
     ("arguments", "error"),
-    [(("--prompt", "many"), DomainError), (("--option", "k"), DomainError), (("--option", "=v"), DomainError),
-     (("--timeout", "soon"), UnitError)],
+    [(("--prompt", "many"), DomainError), (("--option", "k"), DomainError), (("--option", "=v"), DomainError)],
 )  # fmt: skip
 def test_what_cannot_be_read_names_its_option(arguments, error):
     with pytest.raises(error, match=arguments[0]):
