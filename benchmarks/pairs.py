@@ -321,7 +321,11 @@ def kept(arguments):
         rows = map(json.loads, Path(arguments.again).read_text(encoding="utf-8").splitlines())
         yield from rows if arguments.on is None else (predicted_again(row, arguments.on) for row in rows)
         return
-    for case in (CUDA if arguments.cases == "cuda" else here())[arguments.skip :]:
+    if arguments.cases in ("here", "cuda"):
+        cases = CUDA if arguments.cases == "cuda" else here()
+    else:
+        cases = json.loads(Path(arguments.cases).read_text(encoding="utf-8"))
+    for case in cases[arguments.skip :]:
         if time.monotonic() > arguments.until:
             print(f"left out, the budget is spent: {' '.join(map(str, case))}", flush=True)
             continue
@@ -330,7 +334,7 @@ def kept(arguments):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--cases", choices=("here", "cuda"), default="here")
+    parser.add_argument("--cases", default="here", help="here, cuda, or a JSON file of [model, engine, {sizes}]")
     parser.add_argument("--budget", type=float, default=1800.0, help="seconds after which no case begins")
     parser.add_argument("--skip", type=int, default=0, metavar="N", help="go on after the first N cases")
     parser.add_argument("--journal", type=Path)

@@ -18,7 +18,7 @@ A message says what was asked and what was found; `remedy` says what to do. The 
 """
 
 from collections.abc import Iterable, Mapping
-from typing import ClassVar
+from typing import Any, ClassVar
 
 __all__ = [
     "CatalogError",
@@ -52,6 +52,14 @@ class InferometerError(Exception):
 
     def __str__(self) -> str:
         return self.message if self.remedy is None else f"{self.message} {self.remedy}"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickled as what it says, and not as what it was made of: errors cross from a worker to whoever asked."""
+        return _as_it_was, (type(self), self.args), self.__dict__
+
+
+def _as_it_was(kind: type[InferometerError], args: tuple[Any, ...]) -> InferometerError:
+    return kind.__new__(kind, *args)
 
 
 class UnknownNameError(InferometerError):

@@ -1,3 +1,4 @@
+import pickle
 import re
 
 import pytest
@@ -56,3 +57,19 @@ def test_a_typo_suggests_the_name_that_was_meant(asked, known, first):
 def test_a_name_like_nothing_suggests_nothing():
     error = UnknownNameError("device", "zzzz", ["nvidia-h200"], listing="`inferometer devices` lists them.")
     assert str(error) == "There is no device named 'zzzz'. `inferometer devices` lists them."
+
+
+def test_an_error_says_the_same_on_the_other_side_of_a_process():
+    """Workers of a sweep and of a pool raise them: one that cannot be unpickled takes the whole pool with it."""
+    unknown = UnknownNameError("device", "h20", ["nvidia-h200"], listing="`inferometer devices` lists them.")
+    again = pickle.loads(pickle.dumps(unknown))  # noqa: S301 - our own bytes
+    assert (str(again), again.suggestions, again.args) == (str(unknown), unknown.suggestions, unknown.args)
+    for kind in (InferometerError, *subclasses(InferometerError)):
+        made = kind.__new__(kind, "What happened.")
+        made.message, made.remedy = "What happened.", "What to do."
+        again = pickle.loads(pickle.dumps(made))  # noqa: S301 - as above
+        assert str(again) == "What happened. What to do.", kind
+
+
+def subclasses(kind):
+    return [each for below in kind.__subclasses__() for each in (below, *subclasses(below))]
