@@ -59,6 +59,7 @@ _HEADS = re.compile(r"^\[engines\.\"?([^\]\".]+)\"?\]\n(.*?)(?=^\[|\Z)", re.MULT
 _RANKING = re.compile(r"^(?:opens|rank|first_for|usual_on|lacks) *=.*$", re.MULTILINE)
 _MADE = ("tokens", "arrays", "speech")
 _BIG = frozenset({"server", "workstation", "desktop"})  # kinds of machine whose GPU has CUDA graphs, if not Apple's
+_defaults: dict[tuple[Any, ...], str] = {}  # by all that decides on it: a sweep asks for each of its rows
 _EFFECTS = (
     "title", "execution", "fusion", "fused", "unfused", "attention", "cache", "cache_moves", "repeat_moves", "passes",
     "arithmetic", "instead", "expanded", "widened", "emulated", "held", "stored", "whole", "unpack", "merged",
@@ -254,13 +255,16 @@ def default_runtime(device: Device, graph: Graph | None = None, *, format: str |
     if graph is None:
         return ranked_engines(device, makes_tokens=True)[0]
     stored = format or graph.metadata.get("format")
-    if "frames" in graph.symbols and stored in {None, "config"}:
-        of_speech = (name for name, on in _usual("speech", settings.catalog_folders()) if is_one_of(device, on))
-        if (usual := next(of_speech, None)) is not None:
-            return usual
-    ranked = ranked_engines(device, makes_tokens=is_generative(graph), format=stored)
-    lacking = {each.name for each in engine_ranks() if graph.architecture in each.lacks}
-    return next((name for name in ranked if name not in lacking), ranked[0])
+    hears = "frames" in graph.symbols and stored in {None, "config"}
+    makes_tokens, folders = is_generative(graph), settings.catalog_folders()
+    what = (device.unit, device.vendor, device.name, device.kind, makes_tokens, hears, stored, graph.architecture)
+    if (what, folders) not in _defaults:
+        of_speech = [name for name, on in _usual("speech", folders) if is_one_of(device, on)] if hears else []
+        lacking = {each.name for each in engine_ranks() if graph.architecture in each.lacks}
+        ranked = ranked_engines(device, makes_tokens=makes_tokens, format=stored)
+        able = (*of_speech, *(name for name in ranked if name not in lacking), ranked[0])
+        _defaults[what, folders] = able[0]
+    return _defaults[what, folders]
 
 
 # what a runtime does to a graph

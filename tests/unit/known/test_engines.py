@@ -166,9 +166,11 @@ def plugin(monkeypatch):
     caches = (engines._known, engines._every, engines._ranked, engines._usual)
     for each in caches:
         each.cache_clear()
+    engines._defaults.clear()
     yield install
     for each in caches:
         each.cache_clear()
+    engines._defaults.clear()
 
 
 OWN = EngineDescriptor(effects=RuntimeEffects(name="abacus", title="Abacus"), opens=("beads",), packages=("abacus",))
