@@ -12,7 +12,7 @@ from __future__ import annotations
 import inspect
 import time
 from contextlib import nullcontext
-from functools import partial
+from functools import cache, partial
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -134,13 +134,12 @@ class Static:
 
     def prepare(self, *, prompt: int, depth: int, needed: int) -> None:
         """Compile or capture what a generation of this shape runs, before its clock starts."""
-        capacity = self._context or needed
-        if capacity != self._capacity:
-            self._prepare_decode(capacity)
-        if (prompt, depth > 0) not in self._prefills:
-            deep = depth > 0
+        capacity, deep = self._context or needed, depth > 0
+        if capacity != self._capacity or (deep and self._rings()):
+            self._prepare_decode(capacity, deep=deep)
+        if (prompt, deep) not in self._prefills:
             ids = self._torch.zeros((self._batch, prompt), dtype=self._torch.long, device=self._place.device)
-            empty = self._compiled and self._unwindowed() and not deep
+            empty = self._compiled and self._counts_on_device() and not deep
             run = self._maybe_compiled(self._unmasked_prompt() if empty else self._prompt())
             if self._compiled:
                 self._timed("compile prefill", "prefill", lambda: self._warm(partial(run, ids), 2))
@@ -218,7 +217,7 @@ class Static:
             given["logits_to_keep"] = 1
         return self._model(input_ids=ids, past_key_values=self._cache, use_cache=True, **given).logits[:, -1]
 
-    def _prepare_decode(self, capacity: int) -> None:
+    def _prepare_decode(self, capacity: int, *, deep: bool = False) -> None:
         self._replay = None
         self._prefills.clear()
         self._reference.clear()
@@ -229,10 +228,12 @@ class Static:
                 remedy="Run it with torch-eager.",
             )
         cache = import_transformers().StaticCache(config=self._module.config, max_cache_len=capacity)
+        if not deep:
+            cache.layers = [ring_for(layer, self._module.config) for layer in cache.layers]
         self._cache = cache
         self._pass(self._token, self._position)  # the first pass gives it memory
         cache.reset()
-        plain = self._unwindowed()
+        plain = self._counts_on_device()
 
         def decode(token: Any, position: Any) -> None:
             token.copy_(self._pass(token, position).argmax(-1, keepdim=True))
@@ -248,7 +249,7 @@ class Static:
             self._replay, _ = self._recorded("capture", "decode", self._landed)
             self._noted["Decode steps are replayed from a CUDA graph, which chooses the token too."] = None
         elif self._place.cuda:
-            self._noted["A sliding window's cache is not captured in a CUDA graph; decode steps are launched."] = None
+            self._noted["This sliding window is not captured in a CUDA graph; decode steps are launched."] = None
         self.reset()
 
     def _landed(self) -> None:
@@ -257,12 +258,15 @@ class Static:
         if self._landing is not None:
             self._landing.copy_(self._token, non_blocking=True)
 
-    def _unwindowed(self) -> bool:
-        return all(type(layer).__name__ == "StaticLayer" for layer in self._cache.layers)
+    def _rings(self) -> bool:
+        return any(type(layer).__name__ == "RingLayer" for layer in self._cache.layers)
+
+    def _counts_on_device(self) -> bool:
+        """A sliding window of transformers' own counts in Python, which a graph does not run."""
+        return all(type(layer).__name__ in {"StaticLayer", "RingLayer"} for layer in self._cache.layers)
 
     def _captures(self) -> bool:
-        """A sliding window counts in Python, which a graph does not run."""
-        return self._place.cuda and self._unwindowed()
+        return self._place.cuda and self._counts_on_device()
 
     def _warm(self, call: Callable[[], Any], times: int) -> None:
         for _ in range(times):
@@ -306,16 +310,17 @@ class Static:
         a prompt of up to a thousand tokens waits for its launches.
         """
         layers, model, takes = self._cache.layers, self._model, self._takes
+        whole = import_transformers().DynamicCache  # without a config it drops nothing that a window has passed
         token, position, keep_all = self._token, self._position, self._torch._foreach_copy_
         lengths = [layer.cumulative_length for layer in layers]
         last = {"logits_to_keep": 1} if "logits_to_keep" in takes else {}
 
         def fresh(ids: Any) -> None:
             count = ids.shape[1]
-            out = model(input_ids=ids, use_cache=True, **last)
+            out = model(input_ids=ids, past_key_values=whole(), use_cache=True, **last)
             read = [each for layer in out.past_key_values.layers for each in (layer.keys, layer.values)]
-            room = [each[:, :, :count] for layer in layers for each in (layer.keys, layer.values)]
-            keep_all(room, read)
+            room = [each for layer in layers for each in (layer.keys, layer.values)]
+            keep_all([each[:, :, :count] for each in room], [in_ring(*pair) for pair in zip(read, room, strict=True)])
             keep_all(lengths, [position.new_full((), count)] * len(lengths))
             token.copy_(out.logits[:, -1].argmax(-1, keepdim=True))
             position.fill_(count)
@@ -343,3 +348,56 @@ class Static:
         if kept.note:
             self._noted[f"{phase.capitalize()}: {kept.note[0].lower()}{kept.note[1:]}"] = None
         return result
+
+
+def ring_for(layer: Any, config: Any) -> Any:
+    """A layer of a cache of fixed size; a sliding window as a ring, which counts on the device alone.
+
+    transformers moves a full window by one place with every token, and counts its tokens in Python to know when it is
+    full: neither can be captured in a CUDA graph. Attention within chunks is left alone, since not all that a window
+    holds is seen there.
+    """
+    kinds = getattr(config.get_text_config(decoder=True), "layer_types", None) or ()
+    if type(layer).__name__ != "StaticSlidingWindowLayer" or "chunked_attention" in kinds:
+        return layer
+    return _ring_class()(max_cache_len=layer.max_cache_len)
+
+
+def in_ring(read: Any, room: Any) -> Any:
+    """The last tokens of a prompt, each at its position modulo the room: all of them where they fit."""
+    count, size = read.shape[2], room.shape[2]
+    return read if count <= size else read[:, :, -size:].roll((count - size) % size, dims=2)
+
+
+@cache
+def _ring_class() -> Any:
+    static = import_module("transformers.cache_utils").StaticLayer
+
+    class RingLayer(static):  # type: ignore[misc, valid-type]  # a class of transformers, known when it is installed
+        """A window whose oldest token makes room for the newest. A prompt is read into an empty one."""
+
+        is_sliding = True
+
+        def update(self, key_states: Any, value_states: Any, *_: Any, **__: Any) -> tuple[Any, Any]:
+            if not self.is_initialized:
+                self.lazy_initialization(key_states, value_states)
+            count = key_states.shape[2]
+            if count > 1:
+                for read, room in ((key_states, self.keys), (value_states, self.values)):
+                    room[:, :, :count].copy_(in_ring(read, room))
+                self.cumulative_length.fill_(count)
+                return key_states, value_states
+            place = (self.cumulative_length % self.max_cache_len).reshape(1)
+            self.keys.index_copy_(2, place, key_states)
+            self.values.index_copy_(2, place, value_states)
+            self.cumulative_length.add_(1)
+            return self.keys, self.values
+
+        def get_mask_sizes(self, query_length: int) -> tuple[int, Any]:
+            """How many keys there are, and the position of the first: all of a full ring is within its window."""
+            if query_length > 1:
+                return query_length, 0
+            passed = self.cumulative_length - self.max_cache_len + 1
+            return self.max_cache_len, passed.clamp(min=0) if self.is_initialized else 0
+
+    return RingLayer

@@ -1,5 +1,7 @@
 """Passes captured in a CUDA graph, without CUDA: a capture that replays by calling again stands for it."""
 
+from importlib import import_module
+
 import numpy as np
 import pytest
 
@@ -7,13 +9,14 @@ pytest.importorskip("torch", reason="torch is not installed: captured sessions a
 pytest.importorskip("transformers", reason="transformers is not installed: captured sessions are not tested")
 
 import torch  # noqa: TID251 - the bare engine is what sessions are compared with
+import transformers
 
 from inferometer.core.errors import EngineError
 from inferometer.engines.base import Missing, Request, Target
 from inferometer.engines.torch import eager, lacks_cuda
 from inferometer.engines.torch.arrays import Arrays
 from inferometer.engines.torch.capture import capture_graph
-from inferometer.engines.torch.forward import Eager, Static
+from inferometer.engines.torch.forward import Eager, Static, ring_for
 from inferometer.engines.torch.session import Text, open_session
 from unit.engines.torch.configs import ARRAYS, TEXT, written
 from unit.engines.torch.test_text import PROMPT, Cuda, Engine, Place, stepped
@@ -75,13 +78,12 @@ def test_captured_prompts_and_steps_make_the_same_tokens(opened, kind):
         forward = Static(host, compiled=False, capture=replays)
     assert stepped(forward, PROMPT, 8) == expected
     assert stepped(forward, PROMPT, 8) == expected  # the cache is empty again
-    windowed = kind == "gemma3_text"  # a sliding window counts in Python, which a graph does not run
-    assert forward.captured != windowed
-    assert replays.counts == ([] if windowed else [14, 2])  # decode steps, and the prompt
-    assert windowed or int(host.landing) == expected[-1], "a captured step sends its token to the host"
+    assert forward.captured
+    assert replays.counts == [14, 2]  # decode steps, and the prompt
+    assert int(host.landing) == expected[-1], "a captured step sends its token to the host"
     deep = stepped(forward, PROMPT, 4, before=(7, 8, 9, 10))
     assert deep == stepped(Eager(host.module), PROMPT, 4, before=(7, 8, 9, 10))
-    assert {stage.name for stage in forward.stages} == (set() if windowed else {"capture", "capture prefill"})
+    assert {stage.name for stage in forward.stages} == {"capture", "capture prefill"}
     host.torch, host.place = real
 
 
@@ -202,3 +204,21 @@ def test_an_encoder_that_is_traced_is_given_a_mask_as_a_tokeniser_gives_one(open
     *traced, launched = seen
     assert all(mask.shape == (2, 7) and mask.all() for mask in traced)
     assert launched is None, "looked at, a mask that hides nothing is dropped"
+
+
+@pytest.mark.parametrize("prompt", [1, 5, 8, 9, 20])
+def test_a_ring_sees_what_its_window_does(opened, monkeypatch, prompt):
+    """Within a graph masks are made whatever they hold: there a step must see the last eight tokens and no others."""
+    host = opened(TEXT["gemma3_text"], text=True)
+    model, config, count = host.module.model, host.module.config, prompt + 14
+    monkeypatch.setattr(import_module("transformers.masking_utils"), "is_tracing", lambda *_: True)
+    ids = torch.randint(0, 160, (1, count), generator=torch.Generator().manual_seed(prompt))
+    cache = transformers.StaticCache(config=config, max_cache_len=count)
+    cache.layers = [ring_for(layer, config) for layer in cache.layers]
+    with torch.inference_mode():
+        expected, made = model(input_ids=ids, use_cache=False).logits, []
+        for begin, end in ((0, prompt), *((each, each + 1) for each in range(prompt, count))):
+            positions = torch.arange(begin, end)[None]
+            made.append(model(input_ids=ids[:, begin:end], past_key_values=cache, position_ids=positions).logits)
+    torch.testing.assert_close(torch.cat(made, 1), expected)
+    assert {layer.keys.shape[2] for layer in cache.layers if layer.is_sliding} == {8}
