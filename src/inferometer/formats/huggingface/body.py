@@ -10,9 +10,7 @@ from inferometer.formats.huggingface import nn
 
 # What configs call an activation → what the work rules do.
 _FUNCTIONS = {
-    "gelu_new": "gelu_tanh",
     "gelu_pytorch_tanh": "gelu_tanh",
-    "gelu_fast": "gelu_tanh",
     "gelu_python": "gelu",
     "gelu_10": "gelu",
     "relu_squared": "relu2",

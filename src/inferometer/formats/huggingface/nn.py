@@ -12,6 +12,8 @@ from inferometer.core.dims import Dim, Symbol
 from inferometer.core.frozen import frozen
 from inferometer.core.graph import Op, Role, Tensor
 
+_WRITTEN = frozenset({"gelu_new", "gelu_fast"})  # the tanh form of GELU, out of eight ops instead of one
+
 BATCH, QUERY, CONTEXT, LOGITS = Symbol("batch"), Symbol("query"), Symbol("context"), Symbol("logits")
 IMAGE, FRAMES, ENCODER = Symbol("image"), Symbol("frames"), Symbol("encoder")
 
@@ -129,9 +131,11 @@ def embedding(name: str, ids: Tensor, rows: int, features: int, table: str) -> O
 
 
 def activation(name: str, x: Source, function: str) -> Op:
+    """What transformers writes out op by op keeps its name: an engine that fuses nothing runs all of them."""
     x = output(x)
     y = tensor(name, *x.shape)
-    return Op(name=name, kind="activation", inputs=(x,), outputs=(y,), attributes={"function": function})
+    attributes = {"function": "gelu_tanh", "written": function} if function in _WRITTEN else {"function": function}
+    return Op(name=name, kind="activation", inputs=(x,), outputs=(y,), attributes=attributes)
 
 
 def elementwise(name: str, function: str, *inputs: Source, weights: tuple[Tensor, ...] = (), flops: int = 1) -> Op:

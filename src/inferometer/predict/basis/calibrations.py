@@ -113,6 +113,10 @@ def choose_calibration(  # noqa: PLR0913 - what a calibration is chosen by, and 
         if fitting := [(path, calibration) for path, calibration in group if dtype in {None, calibration.dtype}]:
             return _newest(fitting, setup, refused)
     others = [entry for group in groups for entry in group]
+    # A GPU multiplies both kinds of sixteen bits at one rate, and moves as many bytes of them.
+    if twins := [entry for entry in others if entry[1].unit == "gpu" and entry[1].dtype == _SIXTEEN.get(dtype or "")]:
+        choice = _newest(twins, setup, refused)
+        return replace(choice, notes=(*choice.notes, f"{dtype} is taken to be as fast as {_SIXTEEN[dtype or '']}."))
     if dtype is None or by_weights(runtime) is None or not others:
         return CalibrationChoice(calibration=None, refused=tuple(refused))
     # By bits, since unpacking is what differs; of two as near the name decides, so that every process chooses the same.
@@ -125,6 +129,7 @@ def choose_calibration(  # noqa: PLR0913 - what a calibration is chosen by, and 
 
 
 _Entry = tuple[Path, Calibration]
+_SIXTEEN = {"f16": "bf16", "bf16": "f16"}
 
 
 def _calibrations_of(device: str, runtime: str, folders: Iterable[Path], refused: list[str]) -> list[_Entry]:
