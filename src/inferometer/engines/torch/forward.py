@@ -142,12 +142,30 @@ class Static:
             empty = self._compiled and self._counts_on_device() and not deep
             run = self._maybe_compiled(self._unmasked_prompt() if empty else self._prompt())
             if self._compiled:
-                self._timed("compile prefill", "prefill", lambda: self._warm(partial(run, ids), 2))
+                run = self._compiled_prompt(run, ids)
             elif self._captures():
                 replay, _ = self._recorded("capture prefill", "prefill", partial(run, ids))
                 run = self._replayed(replay, ids)
             self._prefills[prompt, deep] = run
             self.reset()
+
+    def _compiled_prompt(self, run: Any, ids: Any) -> Any:
+        """Compiled, and once more without the step of the compiler that fails on some prompts.
+
+        PyTorch 2.11 asserts that each kernel whose loops it may reorder is a single one, which the copy of all keys and
+        values is not.
+        """
+
+        def compiled(run: Any) -> Any:
+            self._timed("compile prefill", "prefill", lambda: self._warm(partial(run, ids), 2))
+            return run
+
+        try:
+            return compiled(run)
+        except import_module("torch._inductor.exc").InductorError:
+            self._noted["Prompts are compiled without reordered loops, on which this PyTorch fails."] = None
+            with import_module("torch._inductor.config").patch(loop_ordering_after_fusion=False):
+                return compiled(run)
 
     def reset(self) -> None:
         self._cache.reset()

@@ -21,7 +21,7 @@ from inferometer.core.engine import RuntimeEffects
 from inferometer.core.frozen import frozen
 from inferometer.core.graph import Graph, Op
 from inferometer.core.workload import Precision
-from inferometer.predict.exact import larger
+from inferometer.predict.exact import larger, smaller
 from inferometer.predict.work.classes import FREE, MATRIX, is_padded
 from inferometer.predict.work.collect import CollectedRows, Entry, OpRow, collect
 from inferometer.predict.work.count import unknown_sizes
@@ -332,7 +332,7 @@ def _score_bytes(op: Op, binding: Binding, effects: RuntimeEffects) -> Any:
 
     What masks nothing has no mask: an image's patches.
     """
-    if effects.attention == "flash" or not (op.get("cached") or is_padded(op)):
+    if effects.attention == "flash" or not (op.get("cached") or op.get("window") or is_padded(op)):
         return 0
     width = binding.format(op.inputs[0]).block_bytes
     pairs = sequences(op, binding) * _rectangle(op, binding) * width
@@ -342,9 +342,12 @@ def _score_bytes(op: Op, binding: Binding, effects: RuntimeEffects) -> Any:
 
 
 def _rectangle(op: Op, binding: Binding) -> Any:
-    """(query, key) pairs without leaving any out."""
+    """(query, key) pairs without leaving any out. A cache keeps no more than a window, and a prompt is met whole."""
     query, context = binding.size(op["query"]), binding.size(op.get("context", 0))
-    return query * (context if op.get("cross") else context + query)
+    if op.get("cross"):
+        return query * context
+    window = op.get("window") if op.get("cached") else None
+    return query * (context + query if window is None else smaller(context + query, larger(window, query)))
 
 
 def _unpack(row: OpRow, binding: Binding) -> float:
@@ -367,7 +370,7 @@ def _extra_flops(row: OpRow, binding: Binding, effects: RuntimeEffects) -> Any:
         outputs = binding.elements(op.outputs[0])
         products = outputs * (op["in_channels"] // op.get("groups", 1)) * prod(op["kernel"])
         return row.scale.flops * 2 * rows / filters * products
-    if op.kind != "attention" or effects.attention == "flash" or not op.get("cached"):
+    if op.kind != "attention" or effects.attention == "flash" or not (op.get("cached") or op.get("window")):
         return 0
     width = op["head_dim"] + op.get("value_dim", op["head_dim"])
     dropped = _rectangle(op, binding) - attention_pairs(op, binding)

@@ -1,5 +1,7 @@
 """Language models in the engine itself: the tokens are transformers' own, the events and kernels close."""
 
+from importlib import import_module
+
 import numpy as np
 import pytest
 
@@ -296,6 +298,30 @@ def stepped(forward, prompt, count, before=()):
 
 def likeliest(forward, out):
     return out if forward.samples else out.argmax(-1, keepdim=True)
+
+
+def test_a_prompt_on_which_the_compiler_fails_is_compiled_without_what_fails(opened):
+    host = opened("llama")._host
+    expected = stepped(Eager(host.module), PROMPT, 4)
+
+    class Failing(Engine):
+        def compile(self, function, **given):
+            run = super().compile(function, **given)
+
+            def once(*arguments):
+                if len(arguments) == 1 and import_module("torch._inductor.config").loop_ordering_after_fusion:
+                    raise import_module("torch._inductor.exc").InductorError(AssertionError(), None)
+                return run(*arguments)
+
+            return once
+
+    host.torch, host.place = Failing(), Place()
+    with torch.inference_mode():
+        forward = Static(host, compiled=True)
+        forward.prepare(prompt=len(PROMPT), depth=0, needed=len(PROMPT) + 4)
+    assert "without reordered loops" in " ".join(forward.notes)
+    with import_module("torch._inductor.config").patch(loop_ordering_after_fusion=False):
+        assert stepped(forward, PROMPT, 4) == expected
 
 
 @pytest.mark.parametrize("kind", ["llama", "qwen2", "gpt2", "gemma3_text"])
