@@ -396,6 +396,9 @@ def _print_outcome(job: "CalibrationJob", result: "CalibrationResult") -> None:
         say(f"{format_duration(outcome.unspent_s)} of the budget were not needed: {left}.")
     for reason in outcome.skipped[:5]:
         say(f"  {reason}")
+    if outcome.disturbed:
+        put_off = f"{counted(len(outcome.disturbed), 'case')} found the machine disturbed three times over"
+        say(f"{put_off}, and waited or went without: {outcome.disturbed[-1]}.")
     if result.kept is not None:
         say(result.kept)
     if result.path is not None:

@@ -31,7 +31,8 @@ SHARES = {
     "matmul": 0.3, "experts": 0.5, "step": 2.0,
 }  # fmt: skip
 _REFIT = 20  # the most points between two fits
-_RETRIES = 2  # of a disturbed case; a machine that is disturbed three times over stays so
+_RETRIES = 2  # of a disturbed case, before others have their turn: a neighbour's burst passes
+_IN_A_ROW = 4  # cases, each disturbed three times over and waited for: such a machine stays so
 _LEAST_FLOOR_S = 1e-6  # below a microsecond a kernel's overhead says nothing about how slow its class is
 _CASE_SHARE = 0.05  # of the budget: the most that one case may take while smaller ones wait
 _STEP_SHARE = 0.5  # of the time goes into whole models, if there are any
@@ -98,6 +99,7 @@ class CalibrationOutcome:
     done: int
     left: int
     skipped: tuple[str, ...] = ()
+    disturbed: tuple[str, ...] = ()  # what disturbed cases, each of which was put off or never measured
     interrupted: bool = False
     unspent_s: float = 0.0  # of the budget
 
@@ -248,6 +250,7 @@ def calibrate_with(  # noqa: PLR0913 - the seams: what is measured, where to, ho
         done=run.done,
         left=sum(not run.times[key] for key in run.all),
         skipped=tuple(run.skipped),
+        disturbed=tuple(run.disturbed),
         interrupted=interrupted,
         unspent_s=max(0.0, run.left_s()),
     )
@@ -269,6 +272,8 @@ class _Run:
     waiting: dict[str, ProbeCandidate] = field(default_factory=dict)
     times: Counter[str] = field(default_factory=Counter)
     skipped: list[str] = field(default_factory=list)
+    disturbed: list[str] = field(default_factory=list)
+    in_a_row: int = 0
     taken: Counter[str] = field(default_factory=Counter)
     pace: dict[str, float] = field(default_factory=dict)
     fitted: dict[str, Fitted] = field(default_factory=dict)
@@ -313,6 +318,8 @@ class _Run:
         nothing new is.
         """
         left_s = self.left_s()
+        if self.in_a_row >= _IN_A_ROW:  # what was measured before is worth a fit
+            return None
         fitting = [candidate for candidate in self.waiting.values() if self._fits(candidate, left_s)]
         if not fitting:
             self._begin_round(left_s)
@@ -374,7 +381,7 @@ class _Run:
         return (worth[best], ours[best].key), ours[best]
 
     def measure(self, candidate: ProbeCandidate, disturbed: Callable[[], str | None] | None) -> None:
-        """Measure one, again if the machine was disturbed; raise if it stays disturbed."""
+        """Measure one, again if the machine was disturbed. One that stays so is put off until the others are done."""
         self.waiting.pop(candidate.key)
         started = self.clock()
         for attempt in range(_RETRIES + 1):
@@ -388,10 +395,9 @@ class _Run:
             if reason is None:
                 break
             if attempt == _RETRIES:
-                raise EngineError(
-                    f"The machine was disturbed, and still is after {_RETRIES} repetitions: {reason}.",
-                    remedy="Stop what disturbs it and run `inferometer calibrate` again: it resumes where it stopped.",
-                )
+                self._put_off(reason)
+                return
+        self.in_a_row = 0
         for point in result.points:
             slow = point.seconds / max(point.floor_s, candidate.floor_s, _LEAST_FLOOR_S)
             self.pace[candidate.op_class] = max(self.pace.get(candidate.op_class, 0.0), slow)
@@ -405,6 +411,15 @@ class _Run:
             self.on_steps_s += self.clock() - started
         self.done += 1
         self.times[candidate.key] += 1
+
+    def _put_off(self, reason: str) -> None:
+        self.disturbed.append(reason)
+        self.in_a_row += 1
+        if self.in_a_row == _IN_A_ROW and not self.times:
+            raise EngineError(
+                f"The machine was disturbed, and still is after {_IN_A_ROW * (1 + _RETRIES)} readings: {reason}.",
+                remedy="Stop what disturbs it and run `inferometer calibrate` again: it resumes where it stopped.",
+            )
 
 
 def _is_step(candidate: ProbeCandidate) -> bool:

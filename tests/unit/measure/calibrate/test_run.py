@@ -137,12 +137,24 @@ def test_a_disturbed_case_is_measured_again(tmp_path):
     assert found.done == 11
 
 
-def test_a_machine_that_stays_disturbed_is_refused_and_what_is_there_is_kept(tmp_path):
-    bench = Bench(Clock())
-    answers = iter([None, None])
-    with pytest.raises(EngineError, match="disturbed, and still is after 2 repetitions: somebody compiles"):
-        run(bench, tmp_path, disturbed=lambda: next(answers, "somebody compiles"))
+def test_a_case_that_stays_disturbed_waits_until_the_others_are_done(tmp_path):
+    bench, readings = Bench(Clock()), iter(["somebody compiles"] * 3)
+    found = run(bench, tmp_path, disturbed=lambda: next(readings, None))
+    assert bench.order[:3] == [bench.order[0]] * 3
+    assert bench.order[-1] == bench.order[0]
+    assert (found.done, found.left, found.disturbed) == (11, 0, ("somebody compiles",))
+
+
+def test_a_machine_that_stays_disturbed_ends_the_run_and_what_is_there_is_kept(tmp_path):
+    bench, answers = Bench(Clock()), iter([None, None])
+    found = run(bench, tmp_path, disturbed=lambda: next(answers, "somebody compiles"))
+    assert (found.done, found.left, len(found.disturbed)) == (2, 9, 4)
     assert len(CalibrationJournal(folder=tmp_path).points()) == 2
+
+
+def test_a_machine_on_which_nothing_can_be_measured_is_refused(tmp_path):
+    with pytest.raises(EngineError, match="disturbed, and still is after 12 readings: somebody compiles"):
+        run(Bench(Clock()), tmp_path, disturbed=lambda: "somebody compiles")
 
 
 def test_whole_steps_take_half_of_the_time_and_probes_take_turns(tmp_path):
