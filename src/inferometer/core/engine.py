@@ -368,11 +368,16 @@ class EngineDescriptor:
         return self.effects.title
 
     def runs_on(self, device: Device) -> bool:
-        """Whether it is made for such a device. A machine whose vendor was not detected may be any."""
+        """Whether it is made for such a device. A machine whose vendor was not detected may be any.
+
+        A microcontroller has no operating system: what runs on any CPU does not run there, unless it says so.
+        """
+        if device.is_bare:
+            return is_one_of(device, [pattern for pattern in self.only_on if not pattern.endswith(":*")])
         return not self.only_on or device.vendor == "unknown" or is_one_of(device, self.only_on)
 
 
 def is_one_of(device: Device, patterns: Iterable[str]) -> bool:
-    """Whether a device is meant by a pattern of its unit with its vendor or its name."""
-    names = (f"{device.unit}:{device.vendor}", f"{device.unit}:{device.name}")
+    """Whether a device is meant by a pattern of its unit with its vendor, its kind or its name."""
+    names = (f"{device.unit}:{device.vendor}", f"{device.unit}:{device.kind}", f"{device.unit}:{device.name}")
     return any(fnmatchcase(name, pattern) for pattern in patterns for name in names)

@@ -244,7 +244,7 @@ def serving_engine() -> str:
 def _use(device: Device, *, makes_tokens: bool) -> Use:
     if device.unit == "gpu" and device.vendor != "Apple" and device.kind in _BIG:
         return "served" if makes_tokens and device.kind == "server" else "gpu"
-    if device.unit not in {"cpu", "gpu"}:
+    if device.unit not in {"cpu", "gpu"} or device.is_bare:
         return "accelerator"
     return "tokens" if makes_tokens else "arrays"
 

@@ -131,7 +131,7 @@ def engine_notes(question: Question) -> tuple[str, ...]:
                 "--weights f16 asks for the half model that is mostly served."
             ),
         )
-    if device.unit in {"cpu", "gpu"} or known is None or "accelerator" not in known.first_for:
+    if (device.unit in {"cpu", "gpu"} and not device.is_bare) or known is None or "accelerator" not in known.first_for:
         return ()
     models = "models that write tokens" if is_generative(question.graph) else "such networks"
     return (f"No engine that runs {models} on {device.title} is known: the answer is the device without any software.",)

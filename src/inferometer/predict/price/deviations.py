@@ -55,6 +55,12 @@ _NEAR, _LIKE = 0.95, 0.8
 UNMEASURED = ("near", "like", "new")
 _GENERATING = frozenset({"prefill", "decode"})
 _USUAL_HZ = 2.5e9  # a clock that says nothing of a CPU
+# What sums are held to on a device that was not among those they were fitted with: see `_carried`. Of the CPUs and GPUs
+# that were, a kernel of nine in ten starts within the first, and products of nine in ten reach the second.
+_CARRIED_KERNEL_S = 1e-4
+_CARRIED_SHARE = 0.08
+_CARRIED = frozenset({"cpu", "gpu"})  # NPUs leave single ops to their hosts, which takes as long as it takes
+_OF_NO_MATRIX = ("depthwise", "vector", "indexing")  # classes that reach little of a peak that is of matrices
 
 
 def fitted_class(op: Op, phase: str) -> str | None:
@@ -224,7 +230,7 @@ class FittedPrior:
     `spread` is the standard deviation of the logarithm of the time of a model that others measured elsewhere, and
     `unmeasured` that of one that nobody did, by how like it is to those (`UNMEASURED`); `rows` is how many published
     steps of this very device with this engine and these formats are in it. `name` says whose times they are, in a few
-    words, and `source` in a sentence's end.
+    words, and `source` in a sentence's end. Classes that are `held` were carried too far: see `_carried`.
     """
 
     name: str
@@ -236,6 +242,7 @@ class FittedPrior:
     unmeasured: Mapping[str, float]
     rows: int
     source: str
+    held: frozenset[str] = frozenset()
 
 
 def fitted_prior(standing: Standing, quantity: str = "forward") -> FittedPrior | None:
@@ -255,7 +262,7 @@ def _fitted(standing: Standing, quantity: str) -> FittedPrior | None:
     seen = was_seen(standing, tokens=tokens)
     name, source = _told_by(standing, own, known.levels)
     sums = sums_of(standing, tokens=tokens)
-    return _prior_of(
+    prior = _prior_of(
         standing,
         sums if tokens else _with_own_kernel(standing, sums),
         name=name,
@@ -266,6 +273,29 @@ def _fitted(standing: Standing, quantity: str) -> FittedPrior | None:
         },
         rows=0 if own is None else own.rows,
         source=source,
+    )
+    return prior if seen or standing.unit not in _CARRIED else _carried(prior, standing, exp(sums["kernel"]), known)
+
+
+def _carried(prior: FittedPrior, standing: Standing, kernel_s: float, known: Deviations) -> FittedPrior:
+    """The prior on a device that it was not fitted with, without what cannot be carried there.
+
+    The seconds of a class's kernels are work as well as its start where all that was published had ops of one size: the
+    softmax behind a classifier has what whole networks are off by, 2 ms on a server. And an instruction set or a vendor
+    whose few devices reach a fiftieth of their peak, since the engine leaves their vectors alone, says nothing of cores
+    without any: where no sibling ran with the engine, shares are held too.
+    """
+    family = f"engine+family:{standing.engine}:{standing.unit}:{standing.family or standing.vendor}"
+    share = 0.0 if family in known.levels else _CARRIED_SHARE
+    longest = max(_CARRIED_KERNEL_S, kernel_s)
+    classes = {
+        name: (
+            compute if name.startswith(_OF_NO_MATRIX) else max(share, compute), max(share, memory), min(longest, kernel)
+        )
+        for name, (compute, memory, kernel) in prior.classes.items()
+    }  # fmt: skip
+    return replace(
+        prior, classes=classes, held=frozenset(name for name in classes if classes[name] != prior.classes[name])
     )
 
 
