@@ -332,10 +332,10 @@ class EngineDescriptor:
     PyTorch. Its calibrations are of a format of the activations; where `by_weights` is given they are of a
     format of the weights, and those are the formats it computes in. One that goes `beyond_peaks` computes in fewer bits
     or with fewer products than a format says unless told otherwise: its calibrations measure the peaks that it reaches.
-    `compiled_by` names the runtime that compiles what this one launches op by op. `serving` has the rules of an engine
-    that serves many requests at once. `job_options` are those of its options that a job may set: none of them names a
-    file or a library. `tuned` are values that are worth a try (`inferometer prepare --tune`): of options, and of
-    `providers`.
+    `compiled_by` names the runtime that compiles what this one launches op by op, `keeps_up_with` one that it is no
+    slower than where nobody has measured it. `serving` has the rules of an engine that serves many requests at once.
+    `job_options` are those of its options that a job may set: none of them names a file or a library. `tuned` are
+    values that are worth a try (`inferometer prepare --tune`): of options, and of `providers`.
     """
 
     effects: RuntimeEffects
@@ -355,6 +355,7 @@ class EngineDescriptor:
     by_weights: Precision | None = None
     beyond_peaks: bool = False
     compiled_by: str | None = None
+    keeps_up_with: str | None = None
     serving: ServingRules | None = None
     job_options: frozenset[str] = frozenset()
     tuned: Mapping[str, tuple[str, ...]] = field(default_factory=dict)

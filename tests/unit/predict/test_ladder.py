@@ -261,3 +261,21 @@ def test_a_class_that_is_held_says_so_and_is_less_certain():
     assert all(op.rung.endswith("held to what most reach") for op in norms)
     assert not any("held" in op.rung for op in others)
     assert min(op.high_s / op.time_s for op in norms) > max(op.high_s / op.time_s for op in others if op.time_s)
+
+
+@pytest.mark.parametrize("on", ["nvidia-l4", "nvidia-gtx-1080-ti", "nvidia-rtx-5090", "nvidia-h200"])
+@pytest.mark.parametrize("model", ["bge-m3", "vit-b-16", "timm:convnext_tiny", "vgg16"])
+def test_what_keeps_up_with_another_engine_is_no_slower_where_nobody_measured_it(on, model):
+    """TensorRT was answered with twice what PyTorch's compiler takes: its figures are of convolutions, on boards."""
+    assert not was_seen(standing_of(devices()[on], "tensorrt", Precision(weights="f16", activations="f16")))
+    for batch in (1, 32):
+        asked = {"on": on, "batch": batch, "weights": "f16", "activations": "f16", "calibrated": False}
+        fast, slow = (ask(model, runtime=name, **asked).answer() for name in ("tensorrt", "torch-compile"))
+        assert fast.summary.latency_s <= slow.summary.latency_s
+
+
+def test_what_was_published_of_a_device_stands_before_what_an_engine_keeps_up_with():
+    row, precision = devices()["nvidia-t4"], Precision(weights="f16", activations="f16")
+    mine, other = (fitted_prior(standing_of(row, name, precision)).classes for name in ("tensorrt", "torch-compile"))
+    assert mine["convolution.window"][0] < other["convolution.window"][0]
+    assert mine["linear"][0] >= other["linear"][0], "networks of convolutions say nothing of an encoder's products"

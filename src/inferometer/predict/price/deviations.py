@@ -60,6 +60,7 @@ _USUAL_HZ = 2.5e9  # a clock that says nothing of a CPU
 _CARRIED_KERNEL_S = 1e-4
 _CARRIED_SHARE = 0.08
 _CARRIED = frozenset({"cpu", "gpu"})  # NPUs leave single ops to their hosts, which takes as long as it takes
+_OF_ENCODERS = ("linear", "matmul", "attention", "vector.norm")  # classes that networks of convolutions hardly have
 _OF_NO_MATRIX = ("depthwise", "vector", "indexing")  # classes that reach little of a peak that is of matrices
 
 
@@ -274,7 +275,35 @@ def _fitted(standing: Standing, quantity: str) -> FittedPrior | None:
         rows=0 if own is None else own.rows,
         source=source,
     )
-    return prior if seen or standing.unit not in _CARRIED else _carried(prior, standing, exp(sums["kernel"]), known)
+    if not seen and standing.unit in _CARRIED:
+        prior = _carried(prior, standing, exp(sums["kernel"]), known)
+    return _keeping_up(prior, standing, quantity, seen=seen)
+
+
+def _kept_up_with(standing: Standing) -> Standing | None:
+    """Where an engine stands that this one keeps up with; None where there is none."""
+    engine = known_engine(standing.engine)
+    return None if engine is None or not engine.keeps_up_with else replace(standing, engine=engine.keeps_up_with)
+
+
+def _keeping_up(prior: FittedPrior, standing: Standing, quantity: str, *, seen: bool) -> FittedPrior:
+    """The prior with the better rates of an engine that this one is known to keep up with.
+
+    TensorRT was published with networks of convolutions, on boards most of all: what products and norms of an encoder
+    take is not in there even where a device was seen, and was answered with twice what PyTorch's compiler was measured
+    to take.
+    """
+    faster = _kept_up_with(standing)
+    other = None if faster is None else _fitted(faster, quantity)
+    if other is None:
+        return prior
+    classes = dict(prior.classes)
+    for name, (compute, memory, kernel) in prior.classes.items():
+        if not seen or name.startswith(_OF_ENCODERS):
+            compute_there, memory_there, kernel_there = other.classes[name]
+            classes[name] = max(compute, compute_there), max(memory, memory_there), min(kernel, kernel_there)
+    step_s = prior.step_s if seen else min(prior.step_s, other.step_s)
+    return replace(prior, classes=classes, step_s=step_s)
 
 
 def _carried(prior: FittedPrior, standing: Standing, kernel_s: float, known: Deviations) -> FittedPrior:
@@ -525,8 +554,11 @@ def model_effect(
     if standing.unit not in known.base:
         return NO_EFFECT
     own = known.features.get(model) or (None if features is None else features())
+    times = exp(_expected(model, own, engine, formats))
+    if not seen and (other := _kept_up_with(standing)) is not None:
+        times = min(times, model_effect(model, other, phase, features).times)
     return ModelEffect(
-        times=exp(_expected(model, own, engine, formats)),
+        times=times,
         devices=max(seen, default=0),
         likeness=1.0 if seen else _likeness(own, engine),
     )
