@@ -271,3 +271,14 @@ def test_tokens_a_second_grow_with_threads_and_one_core_never_has_all_of_a_serve
     assert times == sorted(times, reverse=True)
     assert times[0] > 1.5 * times[-1]
     assert 2 * 1.2e9 / times[0] < 0.5 * bandwidth  # bytes a token over seconds: what one core reads
+
+
+def test_a_model_of_halves_is_answered_in_the_floats_that_an_engine_runs_on_a_cpu_and_by_its_calibration():
+    """ONNX Runtime and LiteRT have no kernels of bf16 on a CPU: the default was one that no calibration is of."""
+    for name in ("intel-emerald-rapids-1-vcpu", "arm-neoverse-n1-2-cores"):
+        for runtime in ("onnxruntime", "litert", "torch-eager"):
+            question = ask("qwen3-0.6b", on=name, runtime=runtime)
+            assert question.precision.weights == question.precision.activations == "f32"
+            assert question.basis().calibration is not None, (name, runtime)
+            assert ask("qwen3-0.6b", on=name, runtime=runtime, weights="bf16").precision.weights == "bf16"
+    assert ask("qwen3-0.6b", on="nvidia-l4", runtime="onnxruntime").precision.weights != "f32"
