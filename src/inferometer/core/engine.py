@@ -121,10 +121,10 @@ class RuntimeEffects:
     times longer than in f32 an op takes that is left to plain loops: `convolution:joined` is one of bytes whose result
     is joined with others (a concat) before it is quantised, `linear:bf16` one of a format that the device has no
     instructions for, `convolution:i8/i8` one whose weights and activations are computed in another, `elementwise:i8`
-    one of bytes without weights, `fft` a Fourier transform, `fft:odd` one of a length that is no power of 2. `winograd`
-    is how many times fewer products a 3 × 3 convolution may need by Winograd's method. `vectors` is for how many bits
-    of a CPU's registers its kernels are built: where the peak needs wider ones, it takes as much longer. `sets` has
-    what it does on CPUs of an instruction set, where that is not the same everywhere.
+    one of bytes without weights, `fft` a Fourier transform, `fft:odd` an operation of one whose length is no power of
+    2. `winograd` is how many times fewer products a 3 × 3 convolution may need by Winograd's method. `vectors` is for
+    how many bits of a CPU's registers its kernels are built: where the peak needs wider ones, it takes as much longer.
+    `sets` has what it does on CPUs of an instruction set, where that is not the same everywhere.
     """
 
     name: str
@@ -221,7 +221,8 @@ class RuntimeEffects:
         if op.get("joined") and f"{op.kind}:joined" in self.reference:
             return self.reference[f"{op.kind}:joined"]
         if op.get("function") == "fft":
-            return self.reference.get("fft:odd" if op.get("odd") else "fft", 1.0)
+            odd = op.get("odd", 0)  # how many times the operations its length takes, where it is no power of 2
+            return odd * self.reference.get("fft:odd", 1.0 / odd) if odd else self.reference.get("fft", 1.0)
         if stored == computed:
             return 1.0
         return self.reference.get(f"{op.kind}:{stored}/{read}", self.reference.get(f"{op.kind}:{stored}", 1.0))
