@@ -7,7 +7,7 @@ import pytest
 
 from inferometer.core.calibration import Calibration, Utilisation
 from inferometer.core.device import Device, Link, Memory, Sourced
-from inferometer.core.errors import DomainError, UnknownNameError
+from inferometer.core.errors import DomainError, InferometerError, UnknownNameError
 from inferometer.core.roof import Roof
 from inferometer.core.workload import Parallel, Precision, Workload
 from inferometer.known import device
