@@ -294,16 +294,18 @@ def _keeping_up(prior: FittedPrior, standing: Standing, quantity: str, *, seen: 
     to take.
     """
     faster = _kept_up_with(standing)
-    other = None if faster is None else _fitted(faster, quantity)
-    if other is None:
+    if faster is None or (other := _fitted(faster, quantity)) is None:
         return prior
     classes = dict(prior.classes)
     for name, (compute, memory, kernel) in prior.classes.items():
         if not seen or name.startswith(_OF_ENCODERS):
             compute_there, memory_there, kernel_there = other.classes[name]
             classes[name] = max(compute, compute_there), max(memory, memory_there), min(kernel, kernel_there)
+    if classes == prior.classes:
+        return prior
     step_s = prior.step_s if seen else min(prior.step_s, other.step_s)
-    return replace(prior, classes=classes, step_s=step_s)
+    source = f"{prior.source}, and no slower than those of {faster.engine}"
+    return replace(prior, classes=classes, step_s=step_s, source=source)
 
 
 def _carried(prior: FittedPrior, standing: Standing, kernel_s: float, known: Deviations) -> FittedPrior:
