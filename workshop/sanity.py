@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from inferometer.core.device import Device
-    from inferometer.core.engine import EngineDescriptor
+    from inferometer.core.engine import RuntimeEffects
     from inferometer.core.graph import Graph
     from inferometer.core.profile import OpTime, Profile
 
@@ -148,13 +148,16 @@ EXPLAINED = {
     ): "eight figures of small CPUs stand behind it, which is "
     "too few: two machines that were calibrated here are three to five times as fast",
     ("cpu", "linear", "published * other CPUs with litert"): "as convolutions",
+    ("cpu", "convolution", "published * other CPUs with opencv-dnn"): "a depthwise one reaches a fiftieth of a peak "
+    "that is of products, without a kernel of its own",
     (
         "npu",
         "linear",
         "published * NPUs with genie",
     ): "prompts are read 128 rows at a time, of which narrow products fill little of the unit: whole models show it",
-    ("npu", "moe_experts", "published * NPUs with rkllm"): "no model with experts was published there, so answers are "
+    ("npu", "moe_experts", "published * NPUs with *"): "no model with experts was published there, so answers are "
     "likely too slow",
+    ("npu", "copy", "published *"): "a transpose turns tiles over, which some toolkits leave to the host",
     (
         "gpu",
         "attention",
@@ -166,22 +169,27 @@ EXPLAINED = {
 
 def floors(asked: Asked) -> Iterator[str]:
     """No op beyond 20 × its floor. Overheads have no floor, and a kernel that was timed takes what it took."""
-    unit = devices()[asked.device].unit
+    device = devices()[asked.device]
+    unit, effects = device.unit, engine(asked.runtime).effects.at(device)
     for phase in asked.answer().phases:
         for op in phase.ops:
             if not op.floor_s or op.time_s <= max(FLOORS * op.floor_s, COUNTS * phase.time_s, STARTING_S * op.count):
                 continue
-            if not (op.bound == "overhead" or _is_told(op, unit, engine(asked.runtime))):
+            if not (op.bound == "overhead" or _is_told(op, unit, effects)):
                 times = f"{op.time_s / op.floor_s:.0f} × its floor"
                 yield f"{phase.name} {op.name} ({op.kind}, {op.bound}) {op.time_s / op.count:.2g} s, {times}: {op.rung}"
 
 
-def _is_told(op: OpTime, unit: str, known: EngineDescriptor) -> bool:
-    """Whether somebody says why: a timing, whole models of this very device, or an engine that copies its cache."""
+def _is_told(op: OpTime, unit: str, effects: RuntimeEffects) -> bool:
+    """Whether somebody says why: a timing, whole models of this very device, or an engine whose row says what it moves.
+
+    It copies its cache at every step, repeats it for each head, or writes out all scores.
+    """
     rung = op.rung or ""
     if op.origin in {"calibrated", "measured"} or rung.startswith("published times of this"):
         return True
-    if op.kind == "attention" and known.effects.cache != "direct":
+    moves = effects.cache != "direct" or effects.cache_moves is not None or effects.attention == "materialised"
+    if op.kind == "attention" and moves:
         return True
     return any((unit, op.kind) == (of, kind) and fnmatchcase(rung, pattern) for of, kind, pattern in EXPLAINED)
 

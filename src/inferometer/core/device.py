@@ -187,6 +187,11 @@ class Device:
             raise DomainError(f"{self.name} has no peak for {canonical} (it has: {known}).")
         return self.peaks[canonical]
 
+    @property
+    def is_bare(self) -> bool:
+        """Whether programs run on it without an operating system."""
+        return self.kind == "microcontroller"
+
     def peak_of_threads(self, name: str, threads: int) -> float:
         """Operations per second of so many threads, one a core, on the fastest cores first.
 

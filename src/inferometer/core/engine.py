@@ -121,10 +121,10 @@ class RuntimeEffects:
     times longer than in f32 an op takes that is left to plain loops: `convolution:joined` is one of bytes whose result
     is joined with others (a concat) before it is quantised, `linear:bf16` one of a format that the device has no
     instructions for, `convolution:i8/i8` one whose weights and activations are computed in another, `elementwise:i8`
-    one of bytes without weights, `fft` a Fourier transform, `fft:odd` one of a length that is no power of 2. `winograd`
-    is how many times fewer products a 3 × 3 convolution may need by Winograd's method. `vectors` is for how many bits
-    of a CPU's registers its kernels are built: where the peak needs wider ones, it takes as much longer. `sets` has
-    what it does on CPUs of an instruction set, where that is not the same everywhere.
+    one of bytes without weights, `fft` a Fourier transform, `fft:odd` an operation of one whose length is no power of
+    2. `winograd` is how many times fewer products a 3 × 3 convolution may need by Winograd's method. `vectors` is for
+    how many bits of a CPU's registers its kernels are built: where the peak needs wider ones, it takes as much longer.
+    `sets` has what it does on CPUs of an instruction set, where that is not the same everywhere.
     """
 
     name: str
@@ -221,7 +221,8 @@ class RuntimeEffects:
         if op.get("joined") and f"{op.kind}:joined" in self.reference:
             return self.reference[f"{op.kind}:joined"]
         if op.get("function") == "fft":
-            return self.reference.get("fft:odd" if op.get("odd") else "fft", 1.0)
+            odd = op.get("odd", 0)  # how many times the operations its length takes, where it is no power of 2
+            return odd * self.reference.get("fft:odd", 1.0 / odd) if odd else self.reference.get("fft", 1.0)
         if stored == computed:
             return 1.0
         return self.reference.get(f"{op.kind}:{stored}/{read}", self.reference.get(f"{op.kind}:{stored}", 1.0))
@@ -340,10 +341,10 @@ class EngineDescriptor:
     PyTorch. Its calibrations are of a format of the activations; where `by_weights` is given they are of a
     format of the weights, and those are the formats it computes in. One that goes `beyond_peaks` computes in fewer bits
     or with fewer products than a format says unless told otherwise: its calibrations measure the peaks that it reaches.
-    `compiled_by` names the runtime that compiles what this one launches op by op. `serving` has the rules of an engine
-    that serves many requests at once. `job_options` are those of its options that a job may set: none of them names a
-    file or a library. `tuned` are values that are worth a try (`inferometer prepare --tune`): of options, and of
-    `providers`.
+    `compiled_by` names the runtime that compiles what this one launches op by op, `keeps_up_with` one that it is no
+    slower than where nobody has measured it. `serving` has the rules of an engine that serves many requests at once.
+    `job_options` are those of its options that a job may set: none of them names a file or a library. `tuned` are
+    values that are worth a try (`inferometer prepare --tune`): of options, and of `providers`.
     """
 
     effects: RuntimeEffects
@@ -363,6 +364,7 @@ class EngineDescriptor:
     by_weights: Precision | None = None
     beyond_peaks: bool = False
     compiled_by: str | None = None
+    keeps_up_with: str | None = None
     serving: ServingRules | None = None
     job_options: frozenset[str] = frozenset()
     tuned: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
@@ -376,11 +378,16 @@ class EngineDescriptor:
         return self.effects.title
 
     def runs_on(self, device: Device) -> bool:
-        """Whether it is made for such a device. A machine whose vendor was not detected may be any."""
+        """Whether it is made for such a device. A machine whose vendor was not detected may be any.
+
+        A microcontroller has no operating system: what runs on any CPU does not run there, unless it says so.
+        """
+        if device.is_bare:
+            return is_one_of(device, [pattern for pattern in self.only_on if not pattern.endswith(":*")])
         return not self.only_on or device.vendor == "unknown" or is_one_of(device, self.only_on)
 
 
 def is_one_of(device: Device, patterns: Iterable[str]) -> bool:
-    """Whether a device is meant by a pattern of its unit with its vendor or its name."""
-    names = (f"{device.unit}:{device.vendor}", f"{device.unit}:{device.name}")
+    """Whether a device is meant by a pattern of its unit with its vendor, its kind or its name."""
+    names = (f"{device.unit}:{device.vendor}", f"{device.unit}:{device.kind}", f"{device.unit}:{device.name}")
     return any(fnmatchcase(name, pattern) for pattern in patterns for name in names)

@@ -36,6 +36,7 @@ class Span:
     bytes: float | None = None
     flops: float | None = None
     tokens: int | None = None
+    context: int | None = None  # tokens in the cache before it
     device_start_ns: int | None = None
     device_s: float | None = None
     energy_j: float | None = None

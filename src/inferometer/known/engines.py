@@ -69,7 +69,7 @@ _EFFECTS = (
 )  # fmt: skip
 _KEYS = (
     "opens", "packages", "module", "extra", "rank", "first_for", "small", "calibrated", "compiled_by", "serving",
-    "job_options", "tuned", "usual_on", "only_on", "takes", "lacks", *_EFFECTS,
+    "keeps_up_with", "job_options", "tuned", "usual_on", "only_on", "takes", "lacks", *_EFFECTS,
 )  # fmt: skip
 
 
@@ -245,7 +245,7 @@ def serving_engine() -> str:
 def _use(device: Device, *, makes_tokens: bool) -> Use:
     if device.unit == "gpu" and device.vendor != "Apple" and device.kind in _BIG:
         return "served" if makes_tokens and device.kind == "server" else "gpu"
-    if device.unit not in {"cpu", "gpu"}:
+    if device.unit not in {"cpu", "gpu"} or device.is_bare:
         return "accelerator"
     return "tokens" if makes_tokens else "arrays"
 
@@ -312,6 +312,7 @@ def _descriptor(row: CatalogRow) -> EngineDescriptor:
         by_weights=_by_weights(probing),
         beyond_peaks=probing.text("beyond_peaks") == "yes",
         compiled_by=row.text("compiled_by"),
+        keeps_up_with=row.text("keeps_up_with"),
         job_options=frozenset(row.names("job_options")),
         tuned={key: row.inner("tuned").names(key) for key in _keys(row, "tuned")},
         serving=_serving(row.name, row.inner("serving")) if "serving" in row.fields else None,

@@ -9,8 +9,9 @@ from pathlib import Path
 from inferometer.core import settings
 from inferometer.core.device import UNITS, CoreGroup, Device, DeviceShares, Link, Memory, Sourced, Unit, is_local
 from inferometer.core.dtypes import DTYPES
-from inferometer.core.errors import CatalogError, UnknownNameError
+from inferometer.core.errors import CatalogError, DomainError, UnknownNameError
 from inferometer.core.frozen import frozen
+from inferometer.core.units import parse_quantity
 from inferometer.known.cores import groups_of, peaks_of
 from inferometer.known.files import all_of, one_named, row_named, rows_of
 from inferometer.known.load import CatalogRow, did_you_mean, read_rows
@@ -84,6 +85,7 @@ _KEYS = (
     "memory",
 )  # fmt: skip
 _ENDS = {"host": "its own link to the host", "peer": "its own link to another", "network": "its own network"}
+_FASTEST_LINK = 1e15  # bytes a second, as for storage
 _NO_SHARES = DeviceShares()  # of nearly all rows
 _TRANSFERS = re.compile(r"-(\d{3,5})\b")
 
@@ -318,7 +320,14 @@ def links() -> Mapping[str, Link]:
 
 
 def link(name: str) -> Link:
-    return one_named("links", name, link_from_row, what="link")
+    """A link of the catalog, or one with a rate that was asked for: `1.17GB/s`, as iperf3 measures a network."""
+    if not (name[:1].isdigit() and name.endswith("/s")):
+        return one_named("links", name, link_from_row, what="link")
+    rate = parse_quantity(name, "B/s", bare=False)
+    if not 1 <= rate <= _FASTEST_LINK:
+        raise DomainError(f"A link's rate is from 1 B/s to {_FASTEST_LINK:.0e} B/s, and not {name}.")
+    asked = Sourced(value=rate, origin="measured", source="asked for", date="")
+    return Link(name=name, title=f"a link of {name}", kind="network", bandwidth_bytes_per_s=asked)
 
 
 def link_from_row(row: CatalogRow) -> Link:

@@ -167,7 +167,7 @@ FIELDS: dict[str, Field] = {
         needs="tokens", doors=("simulate",),
     ),
     "link": Field(
-        "text", "NAME", "The link between devices: `inferometer catalog links` lists them.", _SPLIT,
+        "text", "NAME", "The link between devices: `inferometer catalog links` lists them; or its rate: 2GB/s.", _SPLIT,
         doors=("simulate",), catalog="links", python="str | Link",
     ),
     "overlap": Field("share", "SHARE", "Share of the communication that hides behind computing.", _SPLIT),

@@ -38,7 +38,7 @@ from inferometer.predict.change import Change, changed_device, parse_change
 from inferometer.predict.flags import options_from
 from inferometer.predict.options import Options
 from inferometer.predict.precision import engine_formats, held_precision
-from inferometer.predict.price.class_figures import with_class_figures
+from inferometer.predict.price.class_figures import memory_of_cores, with_class_figures
 from inferometer.predict.price.variants import with_threads
 from inferometer.predict.running import (
     engine_notes,
@@ -140,7 +140,8 @@ class Question:
             device, lacking = with_class_figures(device)
             notes = (*notes, *lacking)
         if calibration is None and self.options.threads is not None:
-            device, notes = _limited(device, self.options.threads), (*notes, *threads_notes(self))
+            said = threads_notes(self, device)
+            device, notes = _limited(device, self.options.threads, told=not said), (*notes, *said)
         return Basis(device=device, precision=precision, calibration=calibration, notes=notes)
 
     def answer(self) -> Profile:
@@ -255,9 +256,16 @@ _ANSWERED_OPS = 20_000  # of all the answers that are kept: some ten megabytes
 _answers = Kept(_ANSWERED_OPS, weigh=lambda profile: 1 + sum(len(phase.ops) for phase in profile.phases))
 
 
-def _limited(device: Device, threads: int) -> Device:
-    """A CPU that runs on `threads` of its cores; the same arguments give the same object, as below."""
-    return _with_threads.get_or_make(threads, (device,), lambda: with_threads(device, threads))
+def _limited(device: Device, threads: int, *, told: bool) -> Device:
+    """A CPU that runs on `threads` of its cores; the same arguments give the same object, as below.
+
+    Where runs with as many are `told` of, what they got of the memory is in the fit.
+    """
+
+    def limit() -> Device:
+        return with_threads(device if told else memory_of_cores(device, threads), threads)
+
+    return _with_threads.get_or_make((threads, told), (device,), limit)
 
 
 def _figures(device: Device, calibration: Calibration | None, roof: Roof | None) -> Device:

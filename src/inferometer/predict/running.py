@@ -13,12 +13,14 @@ from inferometer.core.errors import DomainError
 from inferometer.core.graph import Graph, is_generative
 from inferometer.known.engines import costs_of, known_engine, require_effects
 from inferometer.predict.precision import counted_precision
+from inferometer.predict.price.class_figures import core_count, memory_of_cores
 from inferometer.predict.price.deviations import standing_of
 from inferometer.predict.price.hosts import host_speed_of
-from inferometer.predict.price.variants import USUAL_LAYOUT, core_count, knows_variant, threads_variant
+from inferometer.predict.price.variants import USUAL_LAYOUT, knows_variant, threads_variant
 
 if TYPE_CHECKING:
     from inferometer.core.calibration import Calibration
+    from inferometer.core.device import Device
     from inferometer.predict.options import Options
     from inferometer.predict.question import Question
 
@@ -95,13 +97,16 @@ def _require_threads(question: Question, threads: int) -> None:
         )
 
 
-def threads_notes(question: Question) -> tuple[str, ...]:
+def threads_notes(question: Question, device: Device) -> tuple[str, ...]:
     """The note about threads that nobody measured this engine with: its speed is then taken by the share of cores."""
     threads, cores = question.options.threads, core_count(question.device)
     if threads in {None, cores} or cores is None or _is_known(question, threads_variant(threads or 1)):
         return ()
     told = f"Nobody measured {question.runtime_name} with {threads} of {cores} cores"
-    return (f"{told}: what it computes is taken as the share of those that run, and its memory as all of it.",)
+    memory, limited = device.memory, memory_of_cores(device, threads or 1).memory
+    reached = None if limited is None or limited is memory else limited.bandwidth_bytes_per_s
+    reads = "its memory as all of it" if reached is None else f"its memory as {reached.value / 1e9:.3g} GB/s"
+    return (f"{told}: what it computes is taken as the share of those that run, and {reads}.",)
 
 
 def engine_notes(question: Question) -> tuple[str, ...]:
@@ -126,7 +131,7 @@ def engine_notes(question: Question) -> tuple[str, ...]:
                 "--weights f16 asks for the half model that is mostly served."
             ),
         )
-    if device.unit in {"cpu", "gpu"} or known is None or "accelerator" not in known.first_for:
+    if (device.unit in {"cpu", "gpu"} and not device.is_bare) or known is None or "accelerator" not in known.first_for:
         return ()
     models = "models that write tokens" if is_generative(question.graph) else "such networks"
     return (f"No engine that runs {models} on {device.title} is known: the answer is the device without any software.",)

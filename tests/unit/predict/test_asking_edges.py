@@ -7,7 +7,7 @@ import pytest
 
 from inferometer.core.calibration import Calibration, Utilisation
 from inferometer.core.device import Device, Link, Memory, Sourced
-from inferometer.core.errors import DomainError, UnknownNameError
+from inferometer.core.errors import DomainError, InferometerError, UnknownNameError
 from inferometer.core.roof import Roof
 from inferometer.core.workload import Parallel, Precision, Workload
 from inferometer.known import device
@@ -326,3 +326,12 @@ def test_how_to_calibrate_is_said_only_where_it_can_be_done():
     assert "calibrate --runtime llamacpp --dtype q4_0`" in by_weights
     assert "calibrate --runtime llamacpp`" in _how_to_calibrate(LOCAL, "llamacpp", "q8_0")
     assert _how_to_calibrate(replace(LOCAL, unit="npu"), "onnxruntime", "f32") is None
+
+
+def test_a_link_may_be_asked_for_by_its_rate_as_it_was_measured():
+    asked = {"on": "nvidia-l4", "tp": 8, "weights": "f8e4m3"}
+    slow, fast = (ask("llama-3.3-70b", link=rate, **asked).answer().summary.ttft_s for rate in ("125MB/s", "10Gb/s"))
+    assert slow > 3 * fast
+    for rate in ("0GB/s", "2e15B/s", "3m/s"):
+        with pytest.raises(InferometerError):
+            ask("llama-3.3-70b", link=rate, **asked)

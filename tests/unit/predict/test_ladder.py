@@ -3,6 +3,7 @@
 from collections import Counter
 from dataclasses import replace
 from itertools import product
+from math import exp
 
 import numpy as np
 import pytest
@@ -32,6 +33,8 @@ from inferometer.predict.price.deviations import (
     known_deviations,
     spread_of,
     standing_of,
+    sums_of,
+    was_seen,
 )
 from inferometer.predict.price.priors import prior_for
 from unit.predict.machines import stated
@@ -228,3 +231,51 @@ def test_an_engine_of_which_hardly_anything_was_published_keeps_the_kernel_that_
         stated = runtime_effects(name).on("cpu").kernel_s.value
         assert (known_deviations().levels[f"engine:cpu:{name}"].rows < 10) == few
         assert all(kernel == pytest.approx(stated) for kernel in kernels) == few
+
+
+@pytest.mark.parametrize("tokens", [False, True])
+def test_what_is_carried_to_a_device_that_nobody_measured_starts_kernels_soon_and_reaches_some_of_a_peak(tokens):
+    """A layer norm took 0.3 ms of a server with 128 cores, and 2 ms in i8: what whole networks were off by."""
+    known, precision, held = known_deviations(tokens=tokens), Precision(weights="f16", activations="f16"), 0
+    fitted = {tuple(name.split(":")[1:]) for name in known.levels if name.startswith("engine:")}
+    for row in [*devices().values()][::11]:
+        for name in (name for unit, name in fitted if unit == row.unit and unit in {"cpu", "gpu"}):
+            standing = standing_of(row, name, precision)
+            prior = fitted_prior(standing, "decode" if tokens else "forward")
+            if prior is None or was_seen(standing, tokens=tokens):
+                continue
+            longest = max(1e-4, exp(sums_of(standing, tokens=tokens)["kernel"]))
+            assert all(kernel <= longest * (1 + 1e-9) for _, _, kernel in prior.classes.values())
+            stranger = f"engine+family:{name}:{row.unit}:{standing.family or standing.vendor}" not in known.levels
+            products = [share for each, (share, _, _) in prior.classes.items() if each.startswith(("linear", "conv"))]
+            assert not stranger or min(products) >= 0.08
+            held += bool(prior.held)
+    assert held > 10
+
+
+def test_a_class_that_is_held_says_so_and_is_less_certain():
+    asked = ask("timm:focalnet_base_srf", on="microsoft-cobalt-100", runtime="ncnn", weights="i8", activations="i8")
+    norms, others = [], []
+    for op in asked.answer().phases[-1].ops:
+        (norms if op.kind == "norm" else others).append(op)
+    assert all(op.rung.endswith("held to what most reach") for op in norms)
+    assert not any("held" in op.rung for op in others)
+    assert min(op.high_s / op.time_s for op in norms) > max(op.high_s / op.time_s for op in others if op.time_s)
+
+
+@pytest.mark.parametrize("on", ["nvidia-l4", "nvidia-gtx-1080-ti", "nvidia-rtx-5090", "nvidia-h200"])
+@pytest.mark.parametrize("model", ["bge-m3", "vit-b-16", "timm:convnext_tiny", "vgg16"])
+def test_what_keeps_up_with_another_engine_is_no_slower_where_nobody_measured_it(on, model):
+    """TensorRT was answered with twice what PyTorch's compiler takes: its figures are of convolutions, on boards."""
+    assert not was_seen(standing_of(devices()[on], "tensorrt", Precision(weights="f16", activations="f16")))
+    for batch in (1, 32):
+        asked = {"on": on, "batch": batch, "weights": "f16", "activations": "f16", "calibrated": False}
+        fast, slow = (ask(model, runtime=name, **asked).answer() for name in ("tensorrt", "torch-compile"))
+        assert fast.summary.latency_s <= slow.summary.latency_s
+
+
+def test_what_was_published_of_a_device_stands_before_what_an_engine_keeps_up_with():
+    row, precision = devices()["nvidia-t4"], Precision(weights="f16", activations="f16")
+    mine, other = (fitted_prior(standing_of(row, name, precision)).classes for name in ("tensorrt", "torch-compile"))
+    assert mine["convolution.window"][0] < other["convolution.window"][0]
+    assert mine["linear"][0] >= other["linear"][0], "networks of convolutions say nothing of an encoder's products"

@@ -254,3 +254,31 @@ def test_fewer_threads_than_anybody_measured_are_a_share_of_the_cores_and_it_say
     assert times[2] == times[3] < times[0]
     assert any(f"Nobody measured {runtime} with 1 of 4 cores" in note for note in asked(1).provenance.notes)
     assert not any("Nobody measured" in note for note in asked(4).provenance.notes)
+
+
+@pytest.mark.parametrize("runtime", ["llamacpp", "openvino", "torch-eager"])
+@pytest.mark.parametrize("name", ["amd-epyc-9654", "aws-graviton4", "intel-xeon-8480plus", "apple-m2-ultra-cpu"])
+def test_tokens_a_second_grow_with_threads_and_one_core_never_has_all_of_a_servers_memory(name, runtime):
+    cores = device(name).core_groups[0].count  # beyond them, even parts wait for the slower cores
+    bandwidth = device(name).memory.bandwidth_bytes_per_s.value
+    counts = [count for count in (1, 2, 4, 8, 16, 32, 64, 128) if count < cores] + [cores]
+
+    def seconds_a_token(threads):
+        asked = {"on": name, "runtime": runtime, "threads": threads, "calibrated": False}
+        return ask("llama-3.2-1b", weights="f16", **asked).answer().summary.tpot_s
+
+    times = [seconds_a_token(count) for count in counts]
+    assert times == sorted(times, reverse=True)
+    assert times[0] > 1.5 * times[-1]
+    assert 2 * 1.2e9 / times[0] < 0.5 * bandwidth  # bytes a token over seconds: what one core reads
+
+
+def test_a_model_of_halves_is_answered_in_the_floats_that_an_engine_runs_on_a_cpu_and_by_its_calibration():
+    """ONNX Runtime and LiteRT have no kernels of bf16 on a CPU: the default was one that no calibration is of."""
+    for name in ("intel-emerald-rapids-1-vcpu", "arm-neoverse-n1-2-cores"):
+        for runtime in ("onnxruntime", "litert", "torch-eager"):
+            question = ask("qwen3-0.6b", on=name, runtime=runtime)
+            assert question.precision.weights == question.precision.activations == "f32"
+            assert question.basis().calibration is not None, (name, runtime)
+            assert ask("qwen3-0.6b", on=name, runtime=runtime, weights="bf16").precision.weights == "bf16"
+    assert ask("qwen3-0.6b", on="nvidia-l4", runtime="onnxruntime").precision.weights != "f32"

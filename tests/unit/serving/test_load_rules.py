@@ -412,8 +412,11 @@ def test_thoughts_calls_and_joules_are_told_apart_from_the_answers():
         "70% of what was written was reasoning, 10% calls of tools (by letters).",
         "12.5 J a request that was answered, by the counters of the server's GPUs.",
         "1 requests were taken back before their end, as asked.",
+        "10 characters/s were written over the whole run, 2.78 a token.",
     )
-    assert level_of("x", [played(*rows, shown=(20, 0, 0))]).notes == ()
+    assert level_of("x", [played(*rows, shown=(20, 0, 0))]).notes == (
+        "2 characters/s were written over the whole run, 0.556 a token.",
+    )
     assert joined([played(shown=(1, 2, 3)), played(shown=(10, 20, 30))]).shown == (11, 22, 33)
 
 

@@ -43,7 +43,7 @@ class Iperf3:
             draft.notes.append(f"{lost:.3g} % of the packets were lost")
         rate = draft.host[f"{draft.phases[-1].name}_bytes_per_s"]
         draft.notes.append(
-            f'as a link of your own: bandwidth = "{format_quantity(rate, "B/s")}" in a row of INFEROMETER_CATALOG'
+            f"`--link {format_quantity(rate, 'B/s').replace(' ', '')}` sends between devices at that rate"
         )
         return (finish(draft, document),)
 

@@ -10,7 +10,7 @@ from inferometer.core.frozen import frozen
 from inferometer.measure.spans.record import Ended, Failure, Open
 
 WORDS = ("name", "unit", "phase", "kind")
-NUMBERS = ("layer", "token", "tokens", "flops", "bytes")
+NUMBERS = ("layer", "token", "tokens", "context", "flops", "bytes")
 _ALWAYS = frozenset({"name", "start", "end", "thread"})
 FLAGS = ("failed",)
 
@@ -37,6 +37,7 @@ _OF_SPANS: _Reads = {
     "layer": lambda spans: [span.layer for span in spans],
     "token": lambda spans: [span.token for span in spans],
     "tokens": lambda spans: [span.tokens for span in spans],
+    "context": lambda spans: [span.context for span in spans],
     "flops": lambda spans: [span.flops for span in spans],
     "bytes": lambda spans: [span.bytes for span in spans],
     "thread": lambda spans: [span.thread for span in spans],

@@ -123,7 +123,8 @@ _ARRAYS: dict[str, _Made] = {
     **dict.fromkeys(WORDS, Words.column),
     **dict.fromkeys(("layer", "token", *DEVICE, "parent"), lambda _, values, count: whole_column(values, count)),
     **dict.fromkeys(
-        ("tokens", "flops", "bytes", "energy", *READINGS), lambda _, values, count: float_column(values, count)
+        ("tokens", "context", "flops", "bytes", "energy", *READINGS),
+        lambda _, values, count: float_column(values, count),
     ),
     **dict.fromkeys(("start", "end"), lambda _, values, count: _times(values, count)),
     "failed": lambda _, values, count: np.fromiter(map(bool, values or [False] * count), np.bool_, count),

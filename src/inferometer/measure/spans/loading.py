@@ -67,7 +67,7 @@ def _checked(file: SpanFile) -> Sequence[SpanBatch]:
 
 _NEEDED = frozenset({"name", "start", "end"})
 _WHOLE = frozenset({"layer", "token", "process", "thread", "task", "link", "above", "parent", *DEVICE})
-_NUMBERS = frozenset({"tokens", "flops", "bytes", "energy", *READINGS})
+_NUMBERS = frozenset({"tokens", "context", "flops", "bytes", "energy", *READINGS})
 
 
 def _sound(name: str, column: Sequence[Any]) -> bool:

@@ -11,7 +11,7 @@ from inferometer.core import settings
 from inferometer.core.errors import UnknownNameError
 from inferometer.core.lazy import late
 from inferometer.core.trace import Trace
-from inferometer.measure.spans.batch import SpanBatch
+from inferometer.measure.spans.batch import NUMBERS, SpanBatch
 from inferometer.measure.spans.build import build
 from inferometer.measure.spans.files import write_batches, write_whole
 from inferometer.measure.spans.keeping import Everything, Keep
@@ -52,7 +52,8 @@ class Profiler:
     """Records spans. `with p.span("forward", unit="gpu", layer=3):` costs less than three readings of the clock pair.
 
     `span` takes a name and, as keywords, `unit` (cpu, gpu, npu …), `layer`, `token`, `flops`, `bytes`, `tokens`,
-    `phase` and `kind`. Look it up each time (`p.span(…)`): it is another object when the profiler is switched off.
+    `phase`, `kind` and `context` (tokens in the cache before it). Look it up each time (`p.span(…)`): it is another
+    object when the profiler is switched off.
     One profiler serves all threads and tasks of a process; after a fork the child has its own, empty one.
     """
 
@@ -98,10 +99,10 @@ class Profiler:
         return self.span(name, bytes=bytes, kind=SEGMENT)
 
     def note(self, **facts: float) -> None:
-        """Add facts that are known only now (`tokens`, `bytes`, `flops`, `layer`, `token`) to the span around this."""
-        unknown = facts.keys() - {"tokens", "bytes", "flops", "layer", "token"}
+        """Add facts that are known only now (`tokens`, `context`, `bytes`, `flops` …) to the span around this."""
+        unknown = facts.keys() - set(NUMBERS)
         if unknown:
-            raise UnknownNameError("fact of a span", min(unknown), ("tokens", "bytes", "flops", "layer", "token"))
+            raise UnknownNameError("fact of a span", min(unknown), NUMBERS)
         with self.span("", kind=NOTE, **facts):  # type: ignore[arg-type] # counts may come as floats
             pass
 

@@ -39,6 +39,7 @@ class Making(Protocol):
         tokens: int | None = None,
         phase: str | None = None,
         kind: str | None = None,
+        context: int | None = None,
     ) -> AbstractContextManager[Any]: ...
 
 
@@ -54,6 +55,7 @@ class Open(msgspec.Struct, gc=False):
     tokens: int | None = None
     phase: str | None = None
     kind: str | None = None
+    context: int | None = None
     thread: int = msgspec.field(default_factory=get_ident)
     start: int = 0
 
@@ -241,6 +243,7 @@ def nothing(
     tokens: int | None = None,
     phase: str | None = None,
     kind: str | None = None,
+    context: int | None = None,
 ) -> AbstractContextManager[Any]:
     """`p.span` of a profiler that is switched off."""
     return NOTHING

@@ -76,6 +76,7 @@ class Recording:
     flops: Floats
     bytes: Floats
     tokens: Floats
+    context: Floats
     start: Ints
     end: Ints
     failed: Bools
@@ -177,6 +178,7 @@ def _spans(recording: Recording) -> Iterable[Span]:
         **{what: _numbers(getattr(recording, what)) for what in ("bytes", "flops")},
         **{f"memory_{what}_bytes": _counts(_memory(recording, what)) for what in ("delta", "peak")},
         "tokens": _counts(recording.tokens),
+        "context": _counts(recording.context),
         "start_ns": recording.start.tolist(),
         "end_ns": recording.end.tolist(),
         "failed": recording.failed.tolist(),

@@ -33,6 +33,7 @@ class ClassFigures:
     bandwidth: Sourced
     near_bytes: Sourced | None = None
     near_bandwidth: Sourced | None = None
+    core_bandwidth: Sourced | None = None  # what one core of a CPU can ask of its memory
 
 
 _filled = Kept(512)  # devices; a sweep over the whole catalog makes some again
@@ -44,9 +45,39 @@ def with_class_figures(device: Device) -> tuple[Device, tuple[str, ...]]:
     return filled
 
 
-def _fill(device: Device) -> tuple[Device, tuple[str, ...]]:
+def memory_of_cores(device: Device, threads: int) -> Device:
+    """A CPU with what so many of its cores can ask of its memory.
+
+    Each has a number of reads under way, and no more: one reads little of a server's memory, and all of a phone's. No
+    core is held below an even share.
+    """
+    memory, figures = device.memory, _figures_for(device)
+    whole = None if memory is None else memory.bandwidth_bytes_per_s
+    if memory is None or whole is None or figures is None or figures.core_bandwidth is None:
+        return device
+    cores = core_count(device) or threads
+    reached = threads * max(figures.core_bandwidth.value, whole.value / cores)
+    if reached >= whole.value:
+        return device
+    note = f"what {threads} of {cores} cores ask of it: {figures.core_bandwidth.source}"
+    limited = replace(memory, bandwidth_bytes_per_s=replace(whole, value=reached, origin="prior", note=note))
+    return replace(device, memories=(limited, *device.memories[1:]))
+
+
+def core_count(device: Device) -> int | None:
+    """The cores of a CPU; None where its row does not say."""
+    if device.core_groups:
+        return sum(group.count for group in device.core_groups)
+    return None if device.cores is None else int(device.cores.value)
+
+
+def _figures_for(device: Device) -> ClassFigures | None:
     known = _known()
-    figures = known.get((device.unit, device.vendor)) or known.get((device.unit, None))
+    return known.get((device.unit, device.vendor)) or known.get((device.unit, None))
+
+
+def _fill(device: Device) -> tuple[Device, tuple[str, ...]]:
+    figures = _figures_for(device)
     if figures is None:
         return device, ()
     peaks, missing = _peaks(device, figures)
@@ -91,7 +122,7 @@ def _known() -> dict[tuple[str, str | None], ClassFigures]:
 
 
 def _row(row: CatalogRow) -> ClassFigures:
-    row.allow("unit", "vendor", *_FORMATS, "bandwidth", "near", "near_bandwidth")
+    row.allow("unit", "vendor", *_FORMATS, "bandwidth", "near", "near_bandwidth", "core_bandwidth")
     unit, bandwidth = row.text("unit") or row.name, row.number("bandwidth", "B/s")
     if unit not in UNITS or bandwidth is None:
         raise row.place.error("needs a known unit and a bandwidth.")
@@ -103,4 +134,5 @@ def _row(row: CatalogRow) -> ClassFigures:
         bandwidth=bandwidth,
         near_bytes=row.number("near", "B"),
         near_bandwidth=row.number("near_bandwidth", "B/s"),
+        core_bandwidth=row.number("core_bandwidth", "B/s"),
     )

@@ -21,6 +21,7 @@ from inferometer.core.frozen import frozen
 from inferometer.known.engines import known_engine
 from inferometer.predict.price.deviations import (
     EIGHT_IN_TEN,
+    UNKNOWN_SPREAD,
     FittedPrior,
     Standing,
     fitted_class,
@@ -76,6 +77,7 @@ class RowRates(NamedTuple):
     group: str = UNMEASURED
     tables: tuple[Utilisation, ...] = ()  # the shares are read from them at each size
     curve: Curve | None = None  # its seconds are read from it at each size
+    held: bool = False  # what was fitted elsewhere does not hold here: see `deviations`
 
     def in_whole_steps(self, factor: float) -> RowRates:
         """The same inside whole models, where an op takes `factor` times what it takes alone."""
@@ -292,11 +294,18 @@ class PublishedTimes(Rung):
     def _of_class(self, name: str, launches: int) -> RowRates:
         """The seconds of a kernel are in both ramps: they are spent whichever stream is the longer."""
         compute_share, memory_share, kernel_s = self.prior.classes[name]
+        held = name in self.prior.held
+        spread = max(self.prior.spread, UNKNOWN_SPREAD / EIGHT_IN_TEN) if held else self.prior.spread
         return RowRates(
             compute_share=compute_share, compute_ramp_s=kernel_s, compute_ramps=launches,
             memory_share=memory_share, memory_ramp_s=kernel_s, memory_ramps=launches,
-            spread=self.prior.spread, launches=launches, fitted=True, in_steps=self._in_steps,
+            spread=spread, launches=launches, fitted=True, in_steps=self._in_steps,
+            held=held,
         )  # fmt: skip
+
+    def name_of(self, rates: RowRates) -> str:
+        """A class whose sums do not hold so far from the devices that they are of says so."""
+        return f"{self.name}, held to what most reach" if rates.held else self.name
 
 
 class ShippedFit(PublishedTimes):

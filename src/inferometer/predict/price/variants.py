@@ -46,10 +46,3 @@ def with_threads(device: Device, threads: int) -> Device:
         key: replace(peak, value=max(device.even_peak(key, threads), _LEAST_PEAK)) for key, peak in device.peaks.items()
     }
     return replace(device, peaks=peaks)
-
-
-def core_count(device: Device) -> int | None:
-    """The cores of a CPU; None where its row does not say."""
-    if device.core_groups:
-        return sum(group.count for group in device.core_groups)
-    return None if device.cores is None else int(device.cores.value)

@@ -40,6 +40,7 @@ from inferometer.predict.work.polynomial import (
 from inferometer.predict.work.rules import work_of
 from inferometer.predict.work.rules.attention import attention_pairs, sequences
 from inferometer.predict.work.rules.indexing import lookup
+from inferometer.predict.work.rules.linear import recurrent_products
 
 if TYPE_CHECKING:
     from inferometer.core.work import Work
@@ -47,6 +48,9 @@ if TYPE_CHECKING:
 
 PARTS = ("weights", "activations", "kv", "link", "extra_bytes", "extra_flops", "unpack", "flops", "bytes")
 _UNPACKED = frozenset({"linear", "experts"})
+# Rows that reading a cell's matrices takes as long as: 2 by an LSTM on a Xeon (see cpu-recurrent in priors.toml), 0.8
+# to 1.8 by LSTMs of 64 to 256 units on another x86 core, and 8 where matrices of 512 units leave its nearer caches.
+_STATE_ROWS = 2
 _FLOATS = dtype("f32")  # what bytes are turned to where an engine has no products of bytes
 
 
@@ -359,7 +363,9 @@ def _unpack(row: OpRow, binding: Binding) -> float:
 
 
 def _extra_flops(row: OpRow, binding: Binding, effects: RuntimeEffects) -> Any:
-    """What a path with a mask computes for pairs that the mask then drops, and what gathering inputs takes as long as.
+    """What a path with a mask computes for pairs that the mask then drops, and what reading takes as long as.
+
+    A recurrent cell reads its matrices anew at every step, whatever the batch: as long as some rows more would take.
 
     Gathered are the windows of each output, K numbers a group, for its M filters: as many products as R filters more.
     """
@@ -370,6 +376,8 @@ def _extra_flops(row: OpRow, binding: Binding, effects: RuntimeEffects) -> Any:
         outputs = binding.elements(op.outputs[0])
         products = outputs * (op["in_channels"] // op.get("groups", 1)) * prod(op["kernel"])
         return row.scale.flops * 2 * rows / filters * products
+    if op.kind == "recurrent":
+        return row.scale.flops * _STATE_ROWS * recurrent_products(op, binding)
     if op.kind != "attention" or effects.attention == "flash" or not (op.get("cached") or op.get("window")):
         return 0
     width = op["head_dim"] + op.get("value_dim", op["head_dim"])

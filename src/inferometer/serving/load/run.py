@@ -163,6 +163,10 @@ def _notes(whole: RoundRows, server: ServerReadings | None = None) -> list[str]:
         notes.append(f"{taken_back:,} requests were taken back before their end, as asked.")
     if whole.retry_after is not None:
         notes.append(f"The server asked to wait up to {whole.retry_after:g} s (Retry-After); no request was repeated.")
+    made = sum(row.output_tokens or 0 for row in whole.rows if row.outcome == OK)
+    if letters and made and whole.seconds:
+        written = f"{letters / whole.seconds:,.4g} characters/s were written over the whole run"
+        notes.append(f"{written}, {letters / made:.3g} a token.")
     return notes
 
 

@@ -99,6 +99,10 @@ def _times(profile: Profile) -> Iterator[Fact]:
     if summary.tokens_per_s is not None:
         all_of = ", of all sequences together" if profile.workload.batch > 1 else ""
         yield "tokens/s", format_quantity(summary.tokens_per_s, "1"), f"after the first{all_of}"
+    if summary.latency_s and profile.phase("forward") is not None and other_tool(profile) is None:
+        batch = profile.workload.batch
+        batches = f"{format_quantity(1 / summary.latency_s, '1')} batches/s" if batch > 1 else ""
+        yield "inputs/s", format_quantity(batch / summary.latency_s, "1"), batches
     yield from _between_tokens(profile)
     for name in ("load", "compile", "first_run"):
         phase = profile.phase(name)

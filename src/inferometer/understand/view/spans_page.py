@@ -389,8 +389,8 @@ def markdown(recording: Recording) -> Iterable[bytes]:
 
 
 _CSV = (
-    "name", "unit", "phase", "kind", "layer", "token", "tokens", "flops", "bytes", "process", "thread", "task", "start",
-    "end", "failed", "parent",
+    "name", "unit", "phase", "kind", "layer", "token", "tokens", "context", "flops", "bytes", "process", "thread",
+    "task", "start", "end", "failed", "parent",
 )  # fmt: skip
 _HEADINGS = {**{name: f"{name}_ns" for name in ("start", "end", *DEVICE)}, "energy": "energy_j"}
 

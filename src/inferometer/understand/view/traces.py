@@ -21,7 +21,7 @@ from inferometer.measure.spans.record import NOTE
 from inferometer.measure.spans.recording import Lane, Recording, RecordingRun
 from inferometer.version import __version__
 
-_ARGUMENTS = ("phase", "layer", "token", "tokens", "flops", "bytes", "energy", *READINGS)
+_ARGUMENTS = ("phase", "layer", "token", "tokens", "context", "flops", "bytes", "energy", *READINGS)
 _RENAMED = {"energy": "energy_j"}
 _PIECE = 2048  # events made at a time
 _REMEMBERED = 1024  # spans of a lane that a later one is compared with

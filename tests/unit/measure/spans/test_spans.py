@@ -204,6 +204,17 @@ def test_facts_known_late_are_noted_on_the_span_around(profiler):
     assert len(profiler.recording()) == 2
 
 
+def test_the_tokens_in_the_cache_are_kept_as_the_context_of_a_span(profiler, tmp_path):
+    with profiler.span("decode", context=512, tokens=1):
+        pass
+    with profiler.span("decode"):
+        profiler.note(context=513)
+    assert [span.context for span in profiler.trace().spans] == [512, 513]
+    profiler.export(tmp_path / "spans.csv")
+    heading, first, *_ = (tmp_path / "spans.csv").read_text("utf-8").splitlines()
+    assert dict(zip(heading.split(","), first.split(","), strict=True))["context"] == "512.0"
+
+
 def test_a_note_outside_any_span_is_said_to_be_lost(profiler):
     profiler.note(tokens=1)
     assert "outside any span" in profiler.recording().run.notes[0]

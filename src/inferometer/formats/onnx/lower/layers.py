@@ -247,8 +247,17 @@ def lower_transform(step: OnnxStep, maker: Maker) -> list[Op]:
     if not isinstance(points, int) or points < 1:
         return maker.custom(step, "the length of the transform is not known")
     stages = max(1, (points - 1).bit_length())
-    odd = {} if points.bit_count() == 1 else {"odd": True}  # other lengths than powers of 2 have no plain recursion
+    odd = {} if points.bit_count() == 1 else {"odd": _by_bluestein(points, stages)}
     return [maker.op(step, "elementwise", function="fft", flops_per_element=-(-5 * stages // 2), **odd)]
+
+
+def _by_bluestein(points: int, stages: int) -> float:
+    """How many times the operations of a transform it takes where the plain recursion needs a power of 2.
+
+    Bluestein's method makes it a convolution: three transforms of the next power of 2 that holds it twice.
+    """
+    wide = (2 * points - 2).bit_length()
+    return round(3 * (1 << wide) * wide / (points * stages), 1)
 
 
 def _points(step: OnnxStep) -> Any:

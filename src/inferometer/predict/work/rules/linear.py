@@ -118,7 +118,18 @@ def recurrent(op: Op, binding: Binding) -> Work:
     read once a call: the least, when they stay on the chip from step to step.
     """
     x, hidden, cell = op.inputs[0], op["hidden"], op["cell"]
-    width = binding.size(x.shape[-1])
     biased = 1 if len(op.weights) > 2 else 0
-    each = hidden * (_GATES[cell] * (2 * (width + hidden) + biased) + _POINTWISE[cell])
+    each = _products(op, binding) + hidden * (_GATES[cell] * biased + _POINTWISE[cell])
     return moving(op, binding, rows(x, binding) * op.get("directions", 1) * each)
+
+
+def _products(op: Op, binding: Binding) -> Any:
+    """Operations of one row of x with the matrices of one direction."""
+    return 2 * _GATES[op["cell"]] * op["hidden"] * (binding.size(op.inputs[0].shape[-1]) + op["hidden"])
+
+
+def recurrent_products(op: Op, binding: Binding) -> Any:
+    """Operations of one row at every step of a recurrent layer, in all of its directions."""
+    steps = op.get("steps")
+    taken = rows(op.inputs[0], binding) if steps is None else binding.size(steps)
+    return taken * op.get("directions", 1) * _products(op, binding)
