@@ -36,8 +36,6 @@ SLICES: dict[str, tuple[str, float, dict[str, object]]] = {
     "deepseek-v3, ttft": ("aiconfigurator, ttft", 0.25, {"model": "deepseek-v3"}),
     "more than 256 users, tpot": ("aiconfigurator, tpot", 0.12, {"concurrency": (257, 1e9)}),
     "more than 256 users, ttft": ("aiconfigurator, ttft", 0.25, {"concurrency": (257, 1e9)}),
-    "SGLang on H100, tpot": ("aiconfigurator, tpot", 0.12, {"engine": "sglang", "device": "nvidia-h100-sxm"}),
-    "SGLang on H100, ttft": ("aiconfigurator, ttft", 0.25, {"engine": "sglang", "device": "nvidia-h100-sxm"}),
     "TensorRT-LLM on B200, tpot": ("aiconfigurator, tpot", 0.12, {"engine": "trtllm", "device": "nvidia-b200"}),
     "TensorRT-LLM on B200, ttft": ("aiconfigurator, ttft", 0.25, {"engine": "trtllm", "device": "nvidia-b200"}),
     "gpt-oss-120b, saturated": ("trtllm, saturated", 0.12, {"model": "gpt-oss-120b"}),
