@@ -2,7 +2,8 @@
 
 Run it with the extra `engines` installed: python benchmarks/serving_accuracy.py [--most N] [--set NAME] [--json FILE]
 `--most` takes a random share of each set (the same one every time), for a machine that is busy. `--slices` shows parts
-of the sets in which steps were wrong once: a model, an engine on a device, a batch, a plan. The fit has seen these rows; how it does on models and devices that it has not seen is in the table of workshop/serving/fit.py, and
+of the sets in which steps were wrong once: a model, an engine on a device, a batch, a plan. The fit has seen these
+rows; how it does on models and devices that it has not seen is in the table of workshop/serving/fit.py, and
 aiconfigurator's own figures on the same rows are in that of benchmarks/serving_peer.py.
 """
 

@@ -73,6 +73,7 @@ class LoadPlan:
     method: str = "POST"
     ignore_eos: bool = True
     security: Security = Security()
+    proxy: str | None = None  # its address, or `off`; None: the environment's
     device: str | None = None
     seed: int = 0
     command: str | None = None

@@ -72,9 +72,9 @@ _ROOM, _ROOM_SEQUENCES = 0.95, 256
 _LLAMA_TOKENS, _HELD_BACK, _LOOKS, _LOOKS_BUSY, _BUSY = 16384, 20, 10, 30, 16
 _EVEN = 1024
 _EXPERTS = 256  # of DeepSeek-V3
-# TensorRT-LLM's performance overview, docs/source/developer-guide/perf-overview.md: its commands set enable_attention_dp
-# for these mixtures, whose parallelism the tables of 2025-12 call TP and later ones DEP; and how many requests come, all
-# at once, by the tokens of a prompt and of an answer. Where more would fit than there are, no more are under way.
+# TensorRT-LLM's performance overview, docs/source/developer-guide/perf-overview.md: its commands set
+# enable_attention_dp for these mixtures, whose parallelism the tables of 2025-12 call TP and later ones DEP; and how
+# many requests come, all at once, by the tokens of a prompt and of an answer: no more are under way, whatever fits.
 _ATTENTION_COPIED = ("deepseek", "qwen3-235", "qwen3-30", "gpt-oss", "llama-4-maverick")
 _COPIED_SINCE, _COUNTED_SINCE = "2025-12", "2024-10"
 _REQUESTS = {
