@@ -4,6 +4,7 @@ import asyncio
 import base64
 import socket
 import ssl
+import sys
 import time
 from datetime import UTC, datetime, timedelta
 
@@ -19,6 +20,7 @@ from fakes.scripted_server import (
     chunk,
     ending,
     event,
+    plain,
     speak,
     whole,
 )
@@ -182,6 +184,47 @@ def test_requests_pass_a_proxy_in_the_open_or_in_a_tunnel(certificate):
             nobody = f"127.0.0.1:{closed_port()}"
             level, figures = only(load(plan(server.url, steps=step, proxy=nobody, requests=2)))
             assert (figures.errors, nobody in level.messages["proxy"]) == ({"proxy": 2}, True)
+
+
+@pytest.mark.parametrize("processes", [1, 2])
+def test_a_tokenizer_on_this_machine_counts_what_the_server_does_not(tmp_path, monkeypatch, processes):
+    """Of a server without a tokenizer's page and without usage: words of one token, and answers by their text."""
+    package = tmp_path / "tokenizers.py"
+    package.write_text(TOKENIZERS)
+    (tmp_path / "tokenizer.json").write_text("{}")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    monkeypatch.delitem(sys.modules, "tokenizers", raising=False)
+
+    def silent(asked):
+        if not asked.body.get("stream"):
+            yield Send, plain(404)
+            return
+        yield Send, HEAD + chunk(event("one two three")) + chunk(event(" four five"))
+        yield Send, chunk(b"data: [DONE]\n\n") + b"0\r\n\r\n"
+
+    with ScriptedServer(silent) as server:
+        given = {"tokenizer": str(tmp_path), "processes": processes, "steps": (LoadStep(concurrency=2),)}
+        profile = load(plan(server.url, requests=4, **given))
+        prompts = [asked.body["messages"][0]["content"].split() for asked in server.asked if asked.body.get("stream")]
+    level, figures = only(profile)
+    assert (figures.completed, level.counting) == (4, "counted by a tokenizer on this machine")
+    assert set(level.requests.output_tokens) == {5}
+    assert prompts
+    assert all(len(words) == 16 and "world" not in words for words in prompts)  # which has two tokens there
+
+
+TOKENIZERS = """
+from types import SimpleNamespace
+
+class Tokenizer:
+    @staticmethod
+    def from_file(path):
+        return Tokenizer()
+
+    def encode(self, text, add_special_tokens):
+        return SimpleNamespace(ids=text.replace("world", "wor ld").split())
+"""
 
 
 @pytest.mark.parametrize(

@@ -214,7 +214,7 @@ class _Test:
         pool = Pool(address, plan.security)
         server = await facts_of(pool, endpoint)
         endpoint = replace(endpoint, model=_model(plan, server), extra=_extra(endpoint, server))
-        maker = await prompt_maker(pool, endpoint, server, plan.seed, plan.timeout_s)
+        maker = await prompt_maker(pool, endpoint, server, plan.seed, plan.timeout_s, tokenizer=plan.tokenizer)
         facts = Facts(endpoint=endpoint, server=server, maker=maker, clock_s=time.time() - time.perf_counter())
         several = Several(Setup(endpoint=endpoint, maker=maker, security=plan.security), plan.processes)
         players: Here | Several = Here(endpoint=endpoint, maker=maker, pool=pool)
