@@ -1,7 +1,8 @@
 """Serving engines against what others published: the table of aims, set by set.
 
 Run it with the extra `engines` installed: python benchmarks/serving_accuracy.py [--most N] [--set NAME] [--json FILE]
-`--most` takes a random share of each set (the same one every time), for a machine that is busy. The fit has seen these
+`--most` takes a random share of each set (the same one every time), for a machine that is busy. `--slices` shows parts
+of the sets in which steps were wrong once: a model, an engine on a device, a batch, a plan. The fit has seen these
 rows; how it does on models and devices that it has not seen is in the table of workshop/serving/fit.py, and
 aiconfigurator's own figures on the same rows are in that of benchmarks/serving_peer.py.
 """
@@ -29,10 +30,42 @@ SETS = {
     "rocm-vllm": ("rocm-vllm", None, 0.15, None),
     "mlperf, offline": ("mlperf", "tokens", 0.20, None),
 }
+H100_VLLM = {"engine": "vllm", "device": "nvidia-h100-sxm"}
+# A part of a set by what its rows say; a pair is from one number to another, `tp` is that of the plan.
+SLICES: dict[str, tuple[str, float, dict[str, object]]] = {
+    "deepseek-v3, tpot": ("aiconfigurator, tpot", 0.12, {"model": "deepseek-v3"}),
+    "deepseek-v3, ttft": ("aiconfigurator, ttft", 0.25, {"model": "deepseek-v3"}),
+    "more than 256 users, tpot": ("aiconfigurator, tpot", 0.12, {"concurrency": (257, 1e9)}),
+    "more than 256 users, ttft": ("aiconfigurator, ttft", 0.25, {"concurrency": (257, 1e9)}),
+    "TensorRT-LLM on B200, tpot": ("aiconfigurator, tpot", 0.12, {"engine": "trtllm", "device": "nvidia-b200"}),
+    "TensorRT-LLM on B200, ttft": ("aiconfigurator, ttft", 0.25, {"engine": "trtllm", "device": "nvidia-b200"}),
+    "gpt-oss-120b, saturated": ("trtllm, saturated", 0.12, {"model": "gpt-oss-120b"}),
+    "llama-4-maverick, saturated": ("trtllm, saturated", 0.25, {"model": "llama-4-maverick"}),
+    "RTX PRO 6000, saturated": ("trtllm, saturated", 0.12, {"device": "nvidia-rtx-pro-6000-server"}),
+    **{
+        f"vLLM on H100, batch {batch}": ("argonne, H100 and A100", 0.10, {**H100_VLLM, "batch": (batch, batch)})
+        for batch in (1, 16, 32, 64)
+    },
+    **{
+        f"vLLM on H100, TP {tp}": ("argonne, H100 and A100", 0.10, {**H100_VLLM, "tp": (tp, tp)}) for tp in (1, 2, 4)
+    },
+}
+
+
+def is_of(slice_of: dict[str, object], row: object, tp: int) -> bool:
+    for name, wanted in slice_of.items():
+        value = tp if name == "tp" else getattr(row, name)
+        if isinstance(wanted, tuple):
+            if value is None or not wanted[0] <= value <= wanted[1]:
+                return False
+        elif value != wanted:
+            return False
+    return True
 
 
 def judge(name: str, most: int) -> dict[str, object]:
-    dataset, quantity, aim, vendors = SETS[name]
+    sliced = SLICES.get(name)
+    dataset, quantity, aim, vendors = SETS[sliced[0] if sliced else name]
     table = load((dataset,))
     rows = [table.row(place) for place in range(len(table))]
     rows = [row for row in rows if quantity in {None, row.quantity}]
@@ -46,7 +79,7 @@ def judge(name: str, most: int) -> dict[str, object]:
             break
         try:
             case = served_case(row)
-            if case is None:
+            if case is None or (sliced and not is_of(sliced[2], row, case.question.workload.parallel.tp)):
                 continue
             figure = predict_served(case)
         except InferometerError as error:
@@ -64,7 +97,7 @@ def judge(name: str, most: int) -> dict[str, object]:
     return {
         "name": name,
         "n": len(ratio),
-        "aim": aim,
+        "aim": sliced[1] if sliced else aim,
         "median_error": float(np.median(errors)) if len(ratio) else None,
         "p90_error": float(np.quantile(errors, 0.9)) if len(ratio) else None,
         "bias": float(np.median(ratio) - 1) if len(ratio) else None,
@@ -81,10 +114,11 @@ def main() -> None:
     parser.add_argument("--set", action="append")
     parser.add_argument("--json", type=Path)
     parser.add_argument("--by", action="store_true")
+    parser.add_argument("--slices", action="store_true")
     asked = parser.parse_args()
     results = []
     print(f"{'set':32}{'rows':>6}{'aim':>7}{'median':>8}{'p90':>8}{'bias':>8}{'covers':>8}{'width':>8}")
-    for name in SETS:
+    for name in SLICES if asked.slices else SETS:
         if asked.set and not any(part in name for part in asked.set):
             continue
         found = judge(name, asked.most)

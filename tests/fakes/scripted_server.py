@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import socket
 import struct
 import threading
@@ -188,3 +189,47 @@ class ScriptedServer:
                 await writer.drain()
                 return False
         return True
+
+
+class ScriptedProxy(ScriptedServer):
+    """Lets through what it is asked for: a tunnel by CONNECT, or a request with its whole address."""
+
+    def __init__(self, *, password: str | None = None) -> None:
+        super().__init__(lambda _asked: [])
+        self._password = password
+        self.let_through: list[str] = []
+
+    async def _talk(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        origin: asyncio.StreamWriter | None = None
+        back: asyncio.Task[None] | None = None
+        try:
+            while True:
+                head = (await reader.readuntil(b"\r\n\r\n")).decode()
+                method, target, _ = head.split(" ", 2)
+                if self._password and f"basic {self._password}" not in head.lower():
+                    writer.write(plain(407, b"{}"))
+                    return
+                self.let_through.append(f"{method} {target}")
+                place = target if method == "CONNECT" else target.removeprefix("http://").partition("/")[0]
+                if origin is None:
+                    answers, origin = await asyncio.open_connection("127.0.0.1", int(place.rpartition(":")[2]))
+                    back = asyncio.create_task(_pipe(answers, writer))
+                if method == "CONNECT":
+                    writer.write(b"HTTP/1.1 200 Connection established\r\n\r\n")
+                    await _pipe(reader, origin)
+                    return
+                length = re.search(r"content-length: (\d+)", head)
+                origin.write(head.replace(f"http://{place}", "", 1).encode())
+                origin.write(await reader.readexactly(int(length[1]) if length else 0))
+        except (asyncio.IncompleteReadError, ConnectionError, asyncio.CancelledError):
+            pass
+        finally:
+            for end in (writer, *((origin,) if origin else ())):
+                end.close()
+            if back is not None:
+                back.cancel()
+
+
+async def _pipe(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    while data := await reader.read(65_536):
+        writer.write(data)

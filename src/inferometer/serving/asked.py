@@ -22,6 +22,7 @@ from inferometer.known.engines import serving_engine
 from inferometer.predict.ask import ask
 from inferometer.predict.fields import ACCEPTANCE, DRAFT_LENGTH, fields_that
 from inferometer.serving.load.plan import LoadPlan, LoadStep
+from inferometer.serving.load.prompts import local_tokenizer
 from inferometer.serving.simulate.plan import DRAFT_HEADS, DraftHead, Lora, SimulationPlan, Vision
 from inferometer.serving.simulate.service import Scaling
 
@@ -277,9 +278,10 @@ def _places(number: float) -> int:
 def trace_from(options: Mapping[str, Any], duration: float | None) -> RequestTrace | None:
     if options["trace"] is None:
         return None
-    start = _seconds(options["from_time"]) or 0.0
+    start, tokenizer = _seconds(options["from_time"]) or 0.0, options.get("tokenizer")
+    count = None if tokenizer is None else local_tokenizer(tokenizer)
     return part_of(
-        read_trace(Path(options["trace"])), speed=options["speed"], start_s=start, duration_s=duration,
+        read_trace(Path(options["trace"]), count=count), speed=options["speed"], start_s=start, duration_s=duration,
         count=options["requests"],
     )  # fmt: skip
 

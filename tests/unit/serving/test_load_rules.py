@@ -503,7 +503,8 @@ def test_the_gpus_of_a_level_are_read_before_and_after_it():
     async def level():
         exporter = await asyncio.start_server(page, "127.0.0.1", 0)
         host, port = exporter.sockets[0].getsockname()
-        async with exporter, run._Scraping(None, None, on=False, telemetry=f"http://{host}:{port}/metrics") as scraped:
+        gpus = Endpoint(address=parse_address(f"http://{host}:{port}/metrics"), api="template", model="")
+        async with exporter, run._Scraping(None, None, on=False, gpus=gpus) as scraped:
             pass
         return scraped.readings
 

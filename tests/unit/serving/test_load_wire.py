@@ -1,19 +1,36 @@
 """The load generator on real sockets: what a network does to it, and the stream that stalled others."""
 
 import asyncio
+import base64
 import socket
 import ssl
+import sys
 import time
 from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from fakes.scripted_server import HEAD, Reset, ScriptedServer, Send, Wait, chunk, ending, event, speak, whole
+from fakes.scripted_server import (
+    HEAD,
+    Reset,
+    ScriptedProxy,
+    ScriptedServer,
+    Send,
+    Wait,
+    chunk,
+    ending,
+    event,
+    plain,
+    speak,
+    whole,
+)
 from inferometer.core.codec import decode, encode
+from inferometer.core.errors import DomainError
 from inferometer.core.profile import Profile
 from inferometer.core.traffic.arrivals import Arrivals
 from inferometer.core.traffic.figures import figures_of
 from inferometer.core.traffic.lengths import Lengths
+from inferometer.serving.load.apis import parse_address, proxied
 from inferometer.serving.load.plan import LoadPlan, LoadStep
 from inferometer.serving.load.pool import Security
 from inferometer.serving.load.run import load
@@ -143,6 +160,104 @@ def test_certificates_are_checked(certificate):
         assert "self-signed" in level.messages["tls"]
         for security in (Security(authorities=certificate), Security(insecure=True)):
             assert only(load(plan(server.url, steps=step, security=security)))[1].completed == 12
+
+
+def test_requests_pass_a_proxy_in_the_open_or_in_a_tunnel(certificate):
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(certificate)
+    step, trusted = (LoadStep(concurrency=2),), Security(authorities=certificate)
+    word = base64.b64encode(b"ann:s3").decode().lower()
+    with ScriptedProxy(password=word) as proxy, ScriptedServer(quick) as plain_server:
+        way = f"http://ann:s3@127.0.0.1:{proxy.port}"
+        profile = load(plan(plain_server.url, steps=step, proxy=way))
+        assert only(profile)[1].completed == 12
+        assert f"pass the proxy 127.0.0.1:{proxy.port}" in profile.provenance.notes[0]
+        assert f"POST http://127.0.0.1:{plain_server.port}/v1/chat/completions" in proxy.let_through
+        proxy.let_through.clear()
+        with ScriptedServer(quick, tls=context) as server:
+            _, figures = only(load(plan(server.url, steps=step, proxy=way, security=trusted)))
+            assert figures.completed == 12
+            assert set(proxy.let_through) == {f"CONNECT 127.0.0.1:{server.port}"}
+            assert only(load(plan(server.url, steps=step, proxy=way, requests=2)))[1].errors == {"tls": 2}
+            level, figures = only(load(plan(server.url, steps=step, proxy=way.replace("s3", "s4"), requests=2)))
+            assert (figures.errors, "407" in level.messages["proxy"]) == ({"proxy": 2}, True)
+            nobody = f"127.0.0.1:{closed_port()}"
+            level, figures = only(load(plan(server.url, steps=step, proxy=nobody, requests=2)))
+            assert (figures.errors, nobody in level.messages["proxy"]) == ({"proxy": 2}, True)
+
+
+@pytest.mark.parametrize("processes", [1, 2])
+def test_a_tokenizer_on_this_machine_counts_what_the_server_does_not(tmp_path, monkeypatch, processes):
+    """Of a server without a tokenizer's page and without usage: words of one token, and answers by their text."""
+    package = tmp_path / "tokenizers.py"
+    package.write_text(TOKENIZERS)
+    (tmp_path / "tokenizer.json").write_text("{}")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    monkeypatch.delitem(sys.modules, "tokenizers", raising=False)
+
+    def silent(asked):
+        if not asked.body.get("stream"):
+            yield Send, plain(404)
+            return
+        yield Send, HEAD + chunk(event("one two three")) + chunk(event(" four five"))
+        yield Send, chunk(b"data: [DONE]\n\n") + b"0\r\n\r\n"
+
+    with ScriptedServer(silent) as server:
+        given = {"tokenizer": str(tmp_path), "processes": processes, "steps": (LoadStep(concurrency=2),)}
+        profile = load(plan(server.url, requests=4, **given))
+        prompts = [asked.body["messages"][0]["content"].split() for asked in server.asked if asked.body.get("stream")]
+    level, figures = only(profile)
+    assert (figures.completed, level.counting) == (4, "counted by a tokenizer on this machine")
+    assert set(level.requests.output_tokens) == {5}
+    assert prompts
+    assert all(len(words) == 16 and "world" not in words for words in prompts)  # which has two tokens there
+
+
+TOKENIZERS = """
+from types import SimpleNamespace
+
+class Tokenizer:
+    @staticmethod
+    def from_file(path):
+        return Tokenizer()
+
+    def encode(self, text, add_special_tokens):
+        return SimpleNamespace(ids=text.replace("world", "wor ld").split())
+"""
+
+
+@pytest.mark.parametrize(
+    ("url", "environment", "proxy", "expected"),
+    [
+        ("http://server:8000", {}, None, None),
+        ("http://server:8000", {"HTTP_PROXY": "http://gate:3128"}, None, "gate:3128"),
+        ("https://server", {"HTTP_PROXY": "http://gate:3128"}, None, None),
+        ("https://server", {"https_proxy": "gate"}, None, "gate:1080"),
+        ("https://server", {"ALL_PROXY": "http://gate:3128"}, None, "gate:3128"),
+        ("https://server", {"ALL_PROXY": "http://gate:3128", "NO_PROXY": "x,server"}, None, None),
+        ("https://server", {"ALL_PROXY": "http://gate:3128"}, "off", None),
+        ("https://server", {"ALL_PROXY": "http://gate:3128", "NO_PROXY": "*"}, "http://[::1]:8", "[::1]:8"),
+        ("http://127.0.0.1:8000", {"ALL_PROXY": "http://gate:3128"}, None, None),
+        ("http://localhost:8000", {"ALL_PROXY": "http://gate:3128"}, None, None),
+        ("http://[::1]:8000", {"ALL_PROXY": "http://gate:3128"}, None, None),
+    ],
+)
+def test_the_environment_names_a_proxy_as_elsewhere(monkeypatch, url, environment, proxy, expected):
+    for name in ("http_proxy", "https_proxy", "all_proxy", "no_proxy"):
+        monkeypatch.delenv(name, raising=False)
+        monkeypatch.delenv(name.upper(), raising=False)
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    found = proxied(parse_address(url), proxy).proxy
+    assert (found and found.shown) == expected
+
+
+@pytest.mark.parametrize("proxy", ["socks5://ann:s3@gate:1", "https://ann:s3@gate", "http://", "http://gate:x"])
+def test_a_proxy_that_cannot_be_spoken_to_is_refused_without_its_password(proxy):
+    with pytest.raises(DomainError, match="no proxy") as refused:
+        proxied(parse_address("https://server"), proxy)
+    assert "s3" not in str(refused.value)
 
 
 def test_a_clock_that_steps_changes_nothing(monkeypatch):

@@ -40,6 +40,9 @@ _PROCESSES = ("constant", "poisson", "gamma")
 _APIS = ("chat", "completions", "embeddings", "rerank", "template")
 _MODEL = "The model to ask for, or a mix: base=0.8,adapter=0.2.  [default: the only one that is served]"
 _BURSTINESS = "Of gamma arrivals: 1 is Poisson, less comes in bursts."
+TRACE = "Replay a trace of requests; hf:OWNER/NAME:SPLIT is a dataset of the hub's."
+_TOKENIZER = "Count by this tokenizer.json, folder or model of the hub's where the server counts nothing."
+_PROXY = "Ask through this proxy, or none.  [default: HTTPS_PROXY, HTTP_PROXY, NO_PROXY]"
 _REQUESTS, _ROUNDS, _SENDERS = Whole(1, 100_000_000), Whole(1, 10_000), Whole(1, 1024)
 _TELEMETRY = "A page of dcgm-exporter with the server's GPUs: http://HOST:9400/metrics."
 
@@ -77,11 +80,13 @@ class LoadOptions(TypedDict):
     images: str | None
     telemetry: str | None
     headers: tuple[str, ...]
+    tokenizer: str | None
     template: Path | None
     method: str
     stop_early: bool
     authorities: Path | None
     insecure: bool
+    proxy: str | None
     device: str | None
     seed: int
 
@@ -99,7 +104,7 @@ def _load_options(function: click.decorators.FC) -> click.decorators.FC:
         option("--ramp", metavar="A:B", help="Open loop with a rate that goes from A to B requests a second."),
         option("--saturate", is_flag=True, help="Go on from the last load by doubling, until more brings no more."),
         option("--within", is_flag=True, help="Find the highest load within the objectives, by bisection."),
-        option("--trace", type=click.Path(path_type=Path), metavar="FILE", help="Replay a trace of requests."),
+        option("--trace", type=click.Path(path_type=Path), metavar="FILE", help=TRACE),
         option("--speed", type=SPEED, default=1.0, help="Replay a trace so many times as fast."),
         option("--from", "from_time", type=TIME, help="Begin so far into the trace."),
         option("--requests", type=_REQUESTS, help="Requests of each level and round.  [default: 10 a place]"),
@@ -119,11 +124,13 @@ def _load_options(function: click.decorators.FC) -> click.decorators.FC:
         option("--images", metavar="N:WxH", help="Images in every message, of noise: 1:640x480."),
         option("--telemetry", metavar="URL", help=_TELEMETRY),
         option("--header", "headers", multiple=True, metavar="'NAME: VALUE'", help="Send this header; repeatable."),
+        option("--tokenizer", metavar="WHERE", help=_TOKENIZER),
         option("--template", type=click.Path(path_type=Path), metavar="FILE", help=_TEMPLATE),
         option("--method", default="POST", metavar="NAME", help="With --api template: the method."),
         option("--stop-early", is_flag=True, help="Let the model end an answer before its length (no ignore_eos)."),
         option("--ca", "authorities", type=click.Path(path_type=Path), metavar="FILE", help="Certificates to trust."),
         option("--insecure", is_flag=True, help="Do not check the server's certificate."),
+        option("--proxy", metavar="URL|off", help=_PROXY),
         option("--device", metavar="NAME", help="What the server runs on.  [default: its host and port]"),
         option("--seed", type=SEED, default=0, help="Of arrivals, lengths and words."),
     )):  # fmt: skip
@@ -268,11 +275,18 @@ def plan_from(url: str, options: LoadOptions, *, command: str | None = None) -> 
     from inferometer.core.traffic.objectives import parse_objective
     from inferometer.core.units import parse_quantity
     from inferometer.serving.asked import cancels_from, sharing_from, steps_from, trace_from
-    from inferometer.serving.load.apis import parse_address, parse_header, parse_images, parse_mix, read_template
+    from inferometer.serving.load.apis import (
+        parse_address,
+        parse_header,
+        parse_images,
+        parse_mix,
+        proxied,
+        read_template,
+    )
     from inferometer.serving.load.plan import LoadPlan
     from inferometer.serving.load.pool import Security
 
-    parse_address(url)
+    proxied(parse_address(url), options["proxy"])
     if options["telemetry"] is not None:
         parse_address(options["telemetry"])
     named = options["model"] or ""
@@ -309,6 +323,8 @@ def plan_from(url: str, options: LoadOptions, *, command: str | None = None) -> 
         method=options["method"].upper(),
         ignore_eos=not options["stop_early"],
         security=Security(authorities=options["authorities"], insecure=options["insecure"]),
+        proxy=options["proxy"],
+        tokenizer=options["tokenizer"],
         device=options["device"],
         seed=options["seed"],
         command=command,

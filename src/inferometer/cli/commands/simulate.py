@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from inferometer.cli.commands.load import command_line, print_load, require_suffix, save_load, storing_from
+from inferometer.cli.commands.load import TRACE, command_line, print_load, require_suffix, save_load, storing_from
 from inferometer.cli.options import BURSTINESS, SEED, SHARE, SPEED, TIME, Whole, format_option
 from inferometer.cli.outputs import OutputFile
 from inferometer.cli.prediction_options import field_options
@@ -47,7 +47,7 @@ def _traffic_options(function: click.decorators.FC) -> click.decorators.FC:
         option("--ramp", metavar="A:B", help="Open loop with a rate that goes from A to B requests a second."),
         option("--saturate", is_flag=True, help="Go on from the last load by doubling, until more brings no more."),
         option("--within", is_flag=True, help="Find the highest load within the objectives, by bisection."),
-        option("--trace", type=click.Path(path_type=Path), metavar="FILE", help="Replay a trace of requests."),
+        option("--trace", type=click.Path(path_type=Path), metavar="FILE", help=TRACE),
         option("--speed", type=SPEED, default=1.0, help="Replay a trace so many times as fast."),
         option("--from", "from_time", type=TIME, help="Begin so far into the trace."),
         option("--requests", metavar="N|FILE", help=_REQUESTS),

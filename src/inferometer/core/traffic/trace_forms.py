@@ -3,13 +3,15 @@
 Ours (`traces`); Mooncake's and Alibaba's JSON lines, which vLLM replays as timed traces (`timestamp`, `input_length`,
 `output_length`, `hash_ids`, and Alibaba's `chat_id` and `parent_chat_id`); AIPerf's (the same with `session_id` and
 `delay` in ms, or a session a line with `turns`); Weka's and OpenTelemetry's, which inference-perf replays; ShareGPT and
-any JSON lines with `messages` or a `prompt`; Azure's, BurstGPT's and our CSV. Any of them may be packed with gzip.
+any JSON lines with `messages`, a `prompt` or a `question` and its answer; Azure's, BurstGPT's and our CSV. Any of them
+may be packed with gzip. Rows of a Hugging Face dataset are such entries too.
 """
 
 import csv
 import io
 import json
-from collections.abc import Hashable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from contextvars import ContextVar
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
@@ -27,6 +29,8 @@ KNOWN = (
 )
 
 Fields = dict[str, Any]
+TokenCount = Callable[[str], int]
+_count: ContextVar[TokenCount | None] = ContextVar("_count", default=None)  # of texts, while a file is read
 Lines = Iterator["TraceLine"]
 Block = tuple[Hashable, int]
 
@@ -63,11 +67,23 @@ _CSV = (
 )
 
 
-def lines_of(path: Path, text: str) -> tuple[str, list[TraceLine]]:
-    """The form's name, and the requests in the order of the file."""
+def lines_of(path: Path, text: str, count: TokenCount | None = None) -> tuple[str, list[TraceLine]]:
+    """The form's name, and the requests in the order of the file. `count` counts the tokens of texts."""
     if text.lstrip()[:1] not in {"{", "["}:
         return _table(path, text)
-    objects = _objects(path, text)
+    return lines_from(path, _objects(path, text), count)
+
+
+def lines_from(path: Path | str, objects: list[Fields], count: TokenCount | None = None) -> tuple[str, list[TraceLine]]:
+    """The same of entries that were read from somewhere."""
+    token = _count.set(count)
+    try:
+        return _lines(path, objects)
+    finally:
+        _count.reset(token)
+
+
+def _lines(path: Path | str, objects: list[Fields]) -> tuple[str, list[TraceLine]]:
     if not objects:
         raise FormatError(f"{path} holds no request.", remedy=KNOWN)
     form, read = next(((form, read) for form, keys, read in _JSON if keys <= objects[0].keys()), (None, None))
@@ -270,7 +286,7 @@ def _attributes(span: Fields) -> Fields:
 
 def _conversation(entry: Fields, number: int) -> Lines:
     """A whole talk: every answer in it is a request, with all that was said before."""
-    said = entry.get("conversations") or entry["messages"]
+    said = entry.get("conversations") or entry.get("conversation") or entry["messages"]
     messages = [
         {"role": _ROLES.get(one["from"], one["from"]), "content": one["value"]} if "from" in one else one
         for one in said
@@ -285,7 +301,7 @@ def _conversation(entry: Fields, number: int) -> Lines:
                 session=str(entry.get("id", number)) + f" ({number})",
                 turn=turn,
                 input_tokens=_prompt_tokens(messages[:index]),
-                output_tokens=max(1, -(-len(_text(one)) // _LETTERS)),
+                output_tokens=_message_tokens(one),
                 blocks=_message_blocks(messages[:index]),
                 messages=tuple(messages[:index]),
                 estimated=True,
@@ -297,23 +313,30 @@ _ROLES = {"human": "user", "gpt": "assistant", "chatgpt": "assistant", "bard": "
 
 
 def _prompt(entry: Fields, number: int) -> Lines:
-    """A prompt of its own: `messages`, `prompt` or `text`, with how long its answer is to be."""
+    """A prompt of its own: `messages`, `prompt` and the like, with how long its answer is to be, or with the answer."""
     asked = entry.get("body") or entry  # of a batch file
-    text = asked.get("prompt") or asked.get("text")
+    text = next((asked[name] for name in _ASKED if asked.get(name)), None)
+    if text and asked.get("input") and "instruction" in asked:
+        text = f"{text}\n\n{asked['input']}"
     messages = tuple(asked.get("messages") or ({"role": "user", "content": text},))
     names = ("output_tokens", "max_tokens", "max_completion_tokens", "output_length", "expected_output_len")
     output = next((entry.get(name) or asked.get(name) for name in names if entry.get(name) or asked.get(name)), None)
-    if output is None:
+    answer = next((entry[name] for name in _ANSWERED if isinstance(entry.get(name), str)), None)
+    if output is None and answer is None:
         raise ValueError("nothing says how long its answer is; add output_tokens")
     yield TraceLine(
         session=f"line {number}",
         at_s=None if entry.get("timestamp") is None else float(entry["timestamp"]) / 1e3,
         input_tokens=_prompt_tokens(messages),
-        output_tokens=int(output),
+        output_tokens=_tokens(answer or "") if output is None else int(output),
         blocks=_message_blocks(messages),
         messages=messages,
         estimated=True,
     )
+
+
+_ASKED = ("prompt", "text", "question", "instruction")
+_ANSWERED = ("response", "answer", "output", "completion")
 
 
 def _text(message: Fields) -> str:
@@ -324,8 +347,13 @@ def _text(message: Fields) -> str:
     return (content or "") + (json.dumps(calls) if calls else "")
 
 
+def _tokens(text: str) -> int:
+    count = _count.get()
+    return max(1, -(-len(text) // _LETTERS) if count is None else count(text))
+
+
 def _message_tokens(message: Fields) -> int:
-    return max(1, -(-len(_text(message)) // _LETTERS))
+    return _tokens(_text(message))
 
 
 def _prompt_tokens(messages: Sequence[Fields]) -> int:
@@ -354,9 +382,12 @@ _JSON = (
     ("ours", {"input_tokens", "output_tokens"}, _own),
     ("ShareGPT", {"conversations"}, _conversation),
     ("messages", {"messages"}, _conversation),
+    ("messages", {"conversation"}, _conversation),
     ("prompts", {"body"}, _prompt),
     ("prompts", {"prompt"}, _prompt),
     ("prompts", {"text"}, _prompt),
+    ("prompts", {"question"}, _prompt),
+    ("prompts", {"instruction"}, _prompt),
 )
 
 

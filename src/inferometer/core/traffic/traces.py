@@ -8,7 +8,8 @@ Our own form is JSON lines, one a request, the same for `load`, `simulate` and `
 
 A request is due at `at_s`, and not before `wait_s` have passed since the last answer that it waits for: those that
 `after` names, or else the turn before it in its session. `blocks` names equal pieces of prompts (`block_tokens` each,
-512 unless it says otherwise), `messages` is the prompt itself. Forms of other tools are in `trace_forms`.
+512 unless it says otherwise), `messages` is the prompt itself. Forms of other tools are in `trace_forms`. In place of
+a file, `hf:NAME`, `hf:NAME:SPLIT` or `hf:NAME:CONFIG:SPLIT` is a Hugging Face dataset, where `datasets` is installed.
 """
 
 import json
@@ -17,22 +18,25 @@ from bisect import bisect_left
 from collections import Counter
 from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import field, replace
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from inferometer.core.errors import DomainError, FormatError
+from inferometer.core.errors import DomainError, FormatError, MissingDependencyError
 from inferometer.core.frozen import frozen
 from inferometer.core.traffic.arrivals import Times
 from inferometer.core.traffic.lengths import Tokens, read_text
-from inferometer.core.traffic.trace_forms import TraceLine, lines_of
+from inferometer.core.traffic.trace_forms import TokenCount, TraceLine, lines_from, lines_of
 
 Message = dict[str, Any]
 Named = tuple[int, int]  # a piece of a prompt: the number of its name, and its tokens
 
 _TOGETHER_S, _APART_S = 1e-3, 8e-3  # within one look of an engine, and less than a step of it
 _MANY = 0.05  # of the requests
+_HUB = "hf:"
+_MOST_ROWS, _SHOWN = 20_000, 200  # of a dataset; letters of an error
 _GOLDEN = 0.6180339887498949
 
 
@@ -94,9 +98,39 @@ class RequestTrace:
         return self.form == "requests" and together > _MANY * len(gaps) and 4 * apart < together
 
 
-def read_trace(path: Path) -> RequestTrace:
-    form, lines = lines_of(path, read_text(path))
-    return trace_of(path.name, form, lines)
+def read_trace(path: Path, *, count: TokenCount | None = None) -> RequestTrace:
+    """The requests of a file. Where it has texts without their tokens, `count` counts them, or else four letters do."""
+    if path.as_posix().startswith(_HUB):
+        name = path.as_posix().removeprefix(_HUB)
+        form, lines = lines_from(name, dataset_rows(name), count)
+        trace = trace_of(name, form, lines)
+    else:
+        form, lines = lines_of(path, read_text(path), count)
+        trace = trace_of(path.name, form, lines)
+    return trace if count is None else replace(trace, estimated=False)
+
+
+def dataset_rows(name: str) -> list[dict[str, Any]]:
+    """The first rows of a Hugging Face dataset; it comes from where `datasets` keeps it, or from the hub."""
+    try:
+        from datasets import load_dataset  # noqa: PLC0415 - an optional package, for this alone
+    except ImportError:
+        raise MissingDependencyError(
+            f"The dataset {name} is read by the package datasets.", remedy="Install it: pip install datasets."
+        ) from None
+    place, *rest = name.split(":")
+    config, split = (rest[0] if len(rest) > 1 else None), (rest[-1] if rest else "train")
+    try:
+        rows = load_dataset(
+            place, config, split=split, streaming=True
+        )  # what runs code of the dataset is refused by it
+        return [dict(row) for row in islice(rows, _MOST_ROWS)]
+    except Exception as error:  # noqa: BLE001 - whatever that package, the network or a file of the dataset raises
+        said = (str(error).splitlines() or [""])[0][:_SHOWN]
+        raise FormatError(
+            f"The dataset {place} cannot be read ({said or type(error).__name__}).",
+            remedy="Write hf:OWNER/NAME, hf:OWNER/NAME:SPLIT or hf:OWNER/NAME:CONFIG:SPLIT.",
+        ) from None
 
 
 def part_of(

@@ -3,7 +3,8 @@
 **Tokens in a chunk.** A server may put several tokens into one event, and one read may bring several events: what came
 at the same moment is one arrival. How many tokens it held is known, best first, from a running count in every event
 (vLLM's continuous usage, llama.cpp's timings), from the total where it equals the number of events, or by sharing the
-total out by the length of the text; without any total, one an event is assumed. Which it was is kept.
+total out by the length of the text; without any total, one an event is assumed, or a tokenizer on this machine counts
+the text. Which it was is kept.
 """
 
 from __future__ import annotations
@@ -20,13 +21,17 @@ from inferometer.serving.load.sse import SseReader
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from inferometer.core.traffic.trace_forms import TokenCount
     from inferometer.serving.load.wire import Headers
 
 _MOST_MESSAGE = 4_096
 _SHOWN = 200
 
-COUNTED_BY = ("counted in every event", "one an event", "shared out by the length of the text", "assumed one an event")
-_RUNNING, _ONE_EACH, _BY_TEXT, _ASSUMED = range(4)
+COUNTED_BY = (
+    "counted in every event", "one an event", "shared out by the length of the text", "assumed one an event",
+    "counted by a tokenizer on this machine",
+)  # fmt: skip
+_RUNNING, _ONE_EACH, _BY_TEXT, _ASSUMED, _HERE = range(5)
 
 
 _NOTHING = msgspec.Raw(b"null")
@@ -278,6 +283,12 @@ class Answer:
         else:
             self.tokens = _BY_TEXT
             self.counts = array("q", _shares(self.counts, total))
+
+    def count_here(self, count: TokenCount) -> None:
+        """Count the tokens of its text, where the server did not."""
+        if self.text and (self.tokens == _ASSUMED or self.output_tokens is None):
+            self.output_tokens, self.tokens = max(1, count(self.text)), _HERE
+            self.counts = array("q", _shares(self.counts, self.output_tokens))
 
     def on_fault(self, fault: Fault, now: float) -> None:
         self.message, self.last = fault.message, now

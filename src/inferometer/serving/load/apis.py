@@ -9,9 +9,12 @@ import re
 import struct
 import zlib
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from ipaddress import ip_address
 from math import inf
 from typing import TYPE_CHECKING, Any, Literal
-from urllib.parse import unquote, urlsplit
+from urllib.parse import SplitResult, unquote, urlsplit
+from urllib.request import getproxies_environment, proxy_bypass_environment
 
 from inferometer.core.errors import DomainError, FormatError
 from inferometer.core.frozen import frozen
@@ -29,7 +32,22 @@ _PATHS = {
 }  # fmt: skip
 _QUERY = 8  # words of a question that documents are ranked by
 _MOST_PIXELS = 1 << 25
+_PROXY_PORT = 1080  # where none is written, as curl has it
+_PASSWORD = re.compile(r"//[^/@]*@")
 PLACEHOLDERS = ("prompt", "model", "input_tokens", "output_tokens", "index")
+
+
+@frozen
+class Proxy:
+    """What requests pass on their way."""
+
+    host: str
+    port: int
+    authorization: str | None = None
+
+    @property
+    def shown(self) -> str:
+        return f"{bracketed(self.host)}:{self.port}"
 
 
 @frozen
@@ -42,12 +60,16 @@ class Address:
     base: str = ""
     path: str | None = None  # of the endpoint itself, where the URL named one
     authorization: str | None = None  # from a user and a password in the URL
+    proxy: Proxy | None = None
 
     @property
     def shown(self) -> str:
         """For people and for the store: never with a password."""
-        host = f"[{self.host}]" if ":" in self.host else self.host
-        return f"{self.scheme}://{host}:{self.port}{self.path or self.base}"
+        return f"{self.scheme}://{bracketed(self.host)}:{self.port}{self.path or self.base}"
+
+
+def bracketed(host: str) -> str:
+    return f"[{host}]" if ":" in host else host
 
 
 def parse_address(url: str) -> Address:
@@ -60,10 +82,6 @@ def parse_address(url: str) -> Address:
     if parts.scheme not in {"http", "https"} or not parts.hostname:
         raise DomainError(f"{url!r} is not an http or https address.", remedy="Write http://HOST:PORT.")
     path = parts.path.rstrip("/")
-    authorization = None
-    if parts.username is not None:
-        pair = f"{unquote(parts.username)}:{unquote(parts.password or '')}"
-        authorization = f"Basic {base64.b64encode(pair.encode()).decode()}"
     endpoint = next((known for known in _PATHS.values() if path.endswith(known)), None)
     base = path.removesuffix(endpoint) if endpoint else path.removesuffix("/v1")
     named = path + (f"?{parts.query}" if parts.query else "")
@@ -73,8 +91,48 @@ def parse_address(url: str) -> Address:
         port=port or (443 if parts.scheme == "https" else 80),
         base=base,
         path=named if endpoint or (path and not path.endswith("/v1")) else None,
-        authorization=authorization,
+        authorization=_authorization(parts),
     )
+
+
+def _authorization(parts: SplitResult) -> str | None:
+    if parts.username is None:
+        return None
+    pair = f"{unquote(parts.username)}:{unquote(parts.password or '')}"
+    return f"Basic {base64.b64encode(pair.encode()).decode()}"
+
+
+def proxied(address: Address, proxy: str | None = None) -> Address:
+    """The address by way of a proxy: the one that is named, or that the environment has for it; `off` is none.
+
+    HTTP_PROXY, HTTPS_PROXY, ALL_PROXY and NO_PROXY count as elsewhere. A server on this machine is asked directly.
+    """
+    if proxy is None and not _is_here(address.host):
+        named = getproxies_environment()
+        if not proxy_bypass_environment(f"{address.host}:{address.port}", named):
+            proxy = named.get(address.scheme) or named.get("all")
+    return address if proxy in {None, "", "off"} else replace(address, proxy=_parse_proxy(str(proxy)))
+
+
+def _is_here(host: str) -> bool:
+    try:
+        return host == "localhost" or ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def _parse_proxy(url: str) -> Proxy:
+    try:
+        parts = urlsplit(url if "://" in url else f"http://{url}")
+        port = parts.port
+    except ValueError:
+        parts, port = urlsplit(""), None
+    if parts.scheme != "http" or not parts.hostname:
+        raise DomainError(
+            f"{_PASSWORD.sub('//…@', url)!r} is no proxy that is spoken to here.",
+            remedy="Write --proxy http://HOST:PORT, or --proxy off for none.",
+        )
+    return Proxy(host=parts.hostname, port=port or _PROXY_PORT, authorization=_authorization(parts))
 
 
 @frozen
@@ -201,10 +259,10 @@ def plain_request(
 def _request(  # noqa: PLR0913 - the parts of a request
     address: Address, method: str, path: str, body: bytes, headers: Sequence[tuple[str, str]], *, stream: bool
 ) -> bytes:
-    host = f"[{address.host}]" if ":" in address.host else address.host
     default = {"http": 80, "https": 443}[address.scheme]
+    host = bracketed(address.host) + ("" if address.port == default else f":{address.port}")
     lines = {
-        "host": host if address.port == default else f"{host}:{address.port}",
+        "host": host,
         "user-agent": f"inferometer/{__version__}",
         "accept": "text/event-stream" if stream else "application/json",
         "accept-encoding": "identity",  # a compressed stream is held back until a block is full
@@ -214,8 +272,15 @@ def _request(  # noqa: PLR0913 - the parts of a request
     if address.authorization:
         lines["authorization"] = address.authorization
     lines |= {name.lower(): value for name, value in headers}
+    if address.proxy is not None and address.scheme == "http":  # it is told the whole address; https has a tunnel
+        path = f"http://{host}{path}"
+        lines |= proxy_headers(address.proxy)
     head = "".join(f"{name}: {value}\r\n" for name, value in lines.items())
     return f"{method} {path} HTTP/1.1\r\n{head}\r\n".encode() + body
+
+
+def proxy_headers(proxy: Proxy) -> dict[str, str]:
+    return {} if proxy.authorization is None else {"proxy-authorization": proxy.authorization}
 
 
 def parse_header(text: str) -> tuple[str, str]:

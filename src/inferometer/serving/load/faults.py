@@ -9,6 +9,7 @@ KINDS: dict[str, str] = {
     "unreachable": "the host cannot be reached",
     "dns": "the host's name is not known",
     "tls": "the secure connection was not made: a certificate, a protocol",
+    "proxy": "the proxy is not there, or does not let the connection through",
     "connect_timeout": "no connection was made in time",
     "timeout": "the answer was not complete in time",
     "reset": "the server reset the connection",

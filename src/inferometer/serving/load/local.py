@@ -14,7 +14,7 @@ from inferometer.serving.load.apis import Endpoint
 from inferometer.serving.load.loops import raise_descriptor_limit, undisturbed
 from inferometer.serving.load.play import Player, RoundPlan
 from inferometer.serving.load.pool import Pool
-from inferometer.serving.load.prompts import PromptMaker
+from inferometer.serving.load.prompts import PromptMaker, local_tokenizer
 from inferometer.serving.load.rounds import RoundRows, rows_of
 
 _AHEAD = 16  # connections of an open loop that stand ready at its begin
@@ -39,7 +39,8 @@ class Here:
         player.progress = progress
         with undisturbed(), interruptible(player.stop):
             played = await player.play(plan.start_s)
-        return rows_of(played, plan.demand, streamed=self.endpoint.stream)
+        count = None if self.maker.tokenizer is None else local_tokenizer(self.maker.tokenizer)
+        return rows_of(played, plan.demand, streamed=self.endpoint.stream, count=count)
 
 
 async def prepared(here: Here, plan: RoundPlan) -> Player:

@@ -73,6 +73,8 @@ class LoadPlan:
     method: str = "POST"
     ignore_eos: bool = True
     security: Security = Security()
+    proxy: str | None = None  # its address, or `off`; None: the environment's
+    tokenizer: str | None = None  # on this machine: a file, a folder or a name
     device: str | None = None
     seed: int = 0
     command: str | None = None

@@ -191,7 +191,7 @@ class Player:
             due,
             stream=self._endpoint.stream,
             asked_output=int(self._demand.output_tokens[index]),
-            wants_text=index in self._continued,
+            wants_text=index in self._continued or self._maker.tokenizer is not None,
             is_opaque=self._endpoint.api == "template",
         )
         answer.over = self._answered

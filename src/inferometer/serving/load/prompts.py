@@ -1,20 +1,27 @@
 """Synthetic prompts of a given number of tokens.
 
 They are made of words that are one token each, so that as many words are as many tokens. Which words those are is asked
-of the server's own tokenizer where it has one; how many tokens it adds around a prompt (a template, a begin) is read
-from the usage of a probe. The server's usage then says of every request how long its prompt really was.
+of the server's own tokenizer where it has one, or of one on this machine that was named; how many tokens the server
+adds around a prompt (a template, a begin) is read from the usage of a probe. Its usage then says of every request how
+long its prompt really was.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from functools import lru_cache
-from typing import TYPE_CHECKING
+from functools import cache, lru_cache
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from inferometer.core.errors import FormatError, MissingDependencyError
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    from inferometer.core.traffic.trace_forms import TokenCount
 
 # Short and frequent, with a space before them one token in most vocabularies.
 _TEXT = (
@@ -38,6 +45,7 @@ class PromptMaker:
     how: str = "not verified: one token a word assumed"
     exact: bool = False
     seed: int = 0
+    tokenizer: str | None = None  # on this machine, which counts what the server does not
     _vocabulary: np.ndarray = field(init=False, repr=False, compare=False, default_factory=lambda: np.empty(0))
 
     def __post_init__(self) -> None:
@@ -74,3 +82,30 @@ class PromptMaker:
 @lru_cache(maxsize=4096)
 def _piece(maker: PromptMaker, name: int, size: int) -> str:
     return maker.text(size, 2, name)
+
+
+@cache
+def local_tokenizer(where: str) -> TokenCount:
+    """What counts the tokens of a text on this machine: by a tokenizer.json, its folder, or a name of the hub's."""
+    file = Path(where) / "tokenizer.json" if Path(where).is_dir() else Path(where)
+    try:
+        if find_spec("tokenizers") is not None and (file.is_file() or not Path(where).exists()):
+            from tokenizers import Tokenizer  # noqa: PLC0415 - an optional package, for this alone
+
+            quick: Any = Tokenizer.from_file(str(file)) if file.is_file() else Tokenizer.from_pretrained(where)
+            return lambda text: len(quick.encode(text, add_special_tokens=False).ids)
+        if find_spec("transformers") is not None:
+            from transformers import AutoTokenizer  # noqa: PLC0415 - as above
+
+            slow: Any = AutoTokenizer.from_pretrained(where)
+            return lambda text: len(slow.encode(text, add_special_tokens=False))
+    except Exception as error:  # noqa: BLE001 - both raise what they like
+        said = (str(error).splitlines() or [""])[0][:200]
+        raise FormatError(
+            f"{where} is no tokenizer that can be read ({said or type(error).__name__}).",
+            remedy="Name a tokenizer.json, a folder with one, or a model of the hub's.",
+        ) from None
+    raise MissingDependencyError(
+        "A tokenizer on this machine is read by tokenizers or transformers.",
+        remedy="Install one: pip install tokenizers.",
+    )

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from inferometer.core.traffic.demand import Demand
+    from inferometer.core.traffic.trace_forms import TokenCount
     from inferometer.serving.load.answers import Answer
     from inferometer.serving.load.play import Played
 
@@ -60,8 +61,12 @@ class RoundRows:
     shown: tuple[int, ...] = (0, 0, 0)  # letters of answers, of thoughts, of calls of tools
 
 
-def rows_of(played: Played, demand: Demand, *, streamed: bool) -> RoundRows:
+def rows_of(played: Played, demand: Demand, *, streamed: bool, count: TokenCount | None = None) -> RoundRows:
     answers = sorted(played.answers, key=lambda answer: answer.due)
+    if count is not None:
+        for answer in answers:
+            if answer.outcome == OK:
+                answer.count_here(count)
     start = played.start_s
     rows = [_row(answer, start, demand, streamed=streamed) for answer in answers]
     end = played.end_s - start

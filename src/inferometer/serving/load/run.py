@@ -20,7 +20,7 @@ from inferometer.core.traffic.figures import figures_of, median_of
 from inferometer.core.traffic.requests import Requests, closed_window, open_window
 from inferometer.core.traffic.spreads import spread_of
 from inferometer.core.units import counted as number_of
-from inferometer.serving.load.apis import Endpoint, parse_address
+from inferometer.serving.load.apis import Endpoint, parse_address, proxied
 from inferometer.serving.load.health import readings, saves_power
 from inferometer.serving.load.local import Here
 from inferometer.serving.load.loops import new_loop
@@ -209,7 +209,7 @@ class _Test:
 
     async def run(self) -> Profile:
         plan = self.plan
-        address = parse_address(plan.url)
+        address = proxied(parse_address(plan.url), plan.proxy)
         endpoint = Endpoint(
             address=address, api=plan.api, model=plan.model or "", stream=plan.stream and plan.api in _STREAMED,
             headers=plan.headers, extra=plan.extra, ignore_eos=plan.ignore_eos, template=plan.template,
@@ -218,7 +218,7 @@ class _Test:
         pool = Pool(address, plan.security)
         server = await facts_of(pool, endpoint)
         endpoint = replace(endpoint, model=_model(plan, server), extra=_extra(endpoint, server))
-        maker = await prompt_maker(pool, endpoint, server, plan.seed, plan.timeout_s)
+        maker = await prompt_maker(pool, endpoint, server, plan.seed, plan.timeout_s, tokenizer=plan.tokenizer)
         facts = Facts(endpoint=endpoint, server=server, maker=maker, clock_s=time.time() - time.perf_counter())
         several = Several(Setup(endpoint=endpoint, maker=maker, security=plan.security), plan.processes)
         players: Here | Several = Here(endpoint=endpoint, maker=maker, pool=pool)
@@ -238,6 +238,8 @@ class _Test:
         if self.plan.mix:
             shares = ", ".join(f"{name} ({share:.0%})" for name, share in self.plan.mix)
             notes.append(f"Requests ask for {shares}.")
+        if facts.endpoint.address.proxy is not None:
+            notes.append(f"Requests pass the proxy {facts.endpoint.address.proxy.shown}: its time is in every figure.")
         if saves_power():
             notes.append("This machine's CPUs are in powersave: the load generator wakes late, and reads later tokens.")
         if abs(stepped) > _STEPPED_S:
@@ -293,7 +295,7 @@ class _Test:
 
     async def _level(self, players: Here | Several, facts: Facts, pool: Pool, step: LoadStep) -> Level:
         rounds: list[RoundRows] = []
-        scraping = _Scraping(pool, facts.endpoint, on=facts.server.has_metrics, telemetry=self.plan.telemetry)
+        scraping = _Scraping(pool, facts.endpoint, on=facts.server.has_metrics, gpus=self._gpus())
         async with scraping as scraped:
             for number in range(1, self.plan.rounds + 1):
                 demand = demand_of(self._sized(step), step, number=self._next_number())
@@ -316,6 +318,13 @@ class _Test:
             step.name, rounds, rate_per_s=rate, rate_to_per_s=ramp, concurrency=step.concurrency,
             until_s=self.plan.duration_s if is_timed and not self.plan.requests else None, server=scraped.readings,
         )  # fmt: skip
+
+    def _gpus(self) -> Endpoint | None:
+        """The page with the figures of the server's GPUs."""
+        where = self.plan.telemetry
+        if where is None:
+            return None
+        return Endpoint(address=proxied(parse_address(where), self.plan.proxy), api="template", model="")
 
     def _sized(self, step: LoadStep) -> LoadPlan:
         """The plan with enough requests for a level that `saturate` adds: a round must outlast many answers."""
@@ -374,15 +383,14 @@ def _extra(endpoint: Endpoint, server: ServerFacts) -> dict[str, object]:
 class _Scraping:
     """The server's own counters before and after, and its gauges every second in between; and those of its GPUs."""
 
-    def __init__(self, pool: Pool, endpoint: Endpoint, *, on: bool, telemetry: str | None = None) -> None:
+    def __init__(self, pool: Pool, endpoint: Endpoint, *, on: bool, gpus: Endpoint | None = None) -> None:
         self._pool, self._endpoint, self._on = pool, endpoint, on
         self._samples: list[dict[str, float]] = []
         self._task: asyncio.Task[None] | None = None
         self.readings: ServerReadings | None = None
-        self._gpus: Endpoint | None = None
-        if telemetry is not None:
-            self._gpus = Endpoint(address=parse_address(telemetry), api="template", model="")
-            self._gpu_pool = Pool(self._gpus.address, Security())
+        self._gpus = gpus
+        if gpus is not None:
+            self._gpu_pool = Pool(gpus.address, Security())
 
     async def _sample(self) -> None:
         found = await metrics_of(self._pool, self._endpoint) if self._on else {}

@@ -14,7 +14,7 @@ import msgspec
 from inferometer.core.frozen import frozen
 from inferometer.serving.load.apis import plain_request
 from inferometer.serving.load.faults import Fault
-from inferometer.serving.load.prompts import WORDS, PromptMaker
+from inferometer.serving.load.prompts import WORDS, PromptMaker, local_tokenizer
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -238,29 +238,45 @@ def parse_metrics(text: str) -> dict[str, float]:
     return known
 
 
-async def prompt_maker(
-    pool: Pool, endpoint: Endpoint, facts: ServerFacts, seed: int, timeout_s: float = _PROBE_S
+async def prompt_maker(  # noqa: PLR0913 - the server, and how prompts are made for it
+    pool: Pool,
+    endpoint: Endpoint,
+    facts: ServerFacts,
+    seed: int,
+    timeout_s: float = _PROBE_S,
+    *,
+    tokenizer: str | None = None,
 ) -> PromptMaker:
     """Prompts whose tokens this server counts as we do; where it cannot be asked, the maker says so."""
+    whose, words = "a tokenizer on this machine", () if tokenizer is None else _single_here(tokenizer)
     if facts.fault is not None or endpoint.api == "template":
-        return PromptMaker(seed=seed)
-    words = await single_tokens(pool, endpoint, facts.engine)
-    maker = PromptMaker(words=words or WORDS, seed=seed)
+        how = {"how": f"one token a word, by {whose}"} if words else {}
+        return PromptMaker(words=words or WORDS, seed=seed, tokenizer=tokenizer, **how)
+    if not words:
+        whose, words = "the server's tokenizer", await single_tokens(pool, endpoint, facts.engine)
+    maker = PromptMaker(words=words or WORDS, seed=seed, tokenizer=tokenizer)
     used = [await _usage(pool, endpoint, maker, _PROBES[0], timeout_s)]
     if used[0] is not None:  # one that does not answer is not asked again
         used.append(await _usage(pool, endpoint, maker, _PROBES[1], timeout_s))
     if used[-1] is None:
-        how = "words of one token each, by the server's tokenizer; what it adds around them is not known"
+        how = f"words of one token each, by {whose}; what the server adds around them is not known"
         return replace(maker, how=how) if words else maker
     few, many = (count or 0 for count in used)
     per_word = (many - few) / (_PROBES[1] - _PROBES[0])
     if not 0.2 < per_word < 20:
         return maker
     added = max(0, round(few - per_word * _PROBES[0]))
-    source = "the server's tokenizer and usage" if words else "the server's usage"
+    source = "the server's usage"
+    if words:
+        source = f"{whose} and {source}" if tokenizer is not None else f"{whose} and usage"
     plural = "" if per_word == 1 else "s"
     how = f"by {source}: {per_word:.4g} token{plural} a word, {added} around a prompt"
     return replace(maker, per_word=per_word, added=added, how=how, exact=abs(per_word - 1) < 1e-9)
+
+
+def _single_here(tokenizer: str) -> tuple[str, ...]:
+    count = local_tokenizer(tokenizer)
+    return tuple(word for word in WORDS if count(f" {word}") == 1)[:_ENOUGH_WORDS]
 
 
 async def single_tokens(pool: Pool, endpoint: Endpoint, engine: str | None) -> tuple[str, ...]:

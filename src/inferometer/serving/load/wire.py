@@ -12,7 +12,7 @@ from typing import Protocol
 
 from inferometer.serving.load.faults import Fault, fault_of
 
-_MOST_HEAD = 65_536
+MOST_HEAD = 65_536
 _MOST_LINE = 4_096  # of a chunk's size or a trailer
 
 Headers = dict[bytes, bytes]
@@ -97,8 +97,8 @@ class Connection(asyncio.Protocol):
         self._rest += data
         end = self._rest.find(b"\r\n\r\n")
         if end < 0:
-            if len(self._rest) > _MOST_HEAD:
-                raise Fault("malformed", f"more than {_MOST_HEAD} bytes of headers")
+            if len(self._rest) > MOST_HEAD:
+                raise Fault("malformed", f"more than {MOST_HEAD} bytes of headers")
             return b""
         head, rest = self._rest[:end], self._rest[end + 4 :]
         self._rest = b""

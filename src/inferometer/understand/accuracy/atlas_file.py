@@ -72,7 +72,17 @@ _ROOM, _ROOM_SEQUENCES = 0.95, 256
 _LLAMA_TOKENS, _HELD_BACK, _LOOKS, _LOOKS_BUSY, _BUSY = 16384, 20, 10, 30, 16
 _EVEN = 1024
 _EXPERTS = 256  # of DeepSeek-V3
-_PREFIXES = ("deepseek", "qwen3-235", "qwen3-30", "mixtral", "gpt-oss", "kimi", "minimax", "olmoe")
+# TensorRT-LLM's performance overview, docs/source/developer-guide/perf-overview.md: its commands set
+# enable_attention_dp for these mixtures, whose parallelism the tables of 2025-12 call TP and later ones DEP; and how
+# many requests come, all at once, by the tokens of a prompt and of an answer: no more are under way, whatever fits.
+_ATTENTION_COPIED = ("deepseek", "qwen3-235", "qwen3-30", "gpt-oss", "llama-4-maverick")
+_COPIED_SINCE, _COUNTED_SINCE = "2025-12", "2024-10"
+_REQUESTS = {
+    (128, 128): 30_000, (128, 2048): 3000, (128, 4096): 1500, (500, 2000): 3000, (1000, 1000): 3000, (1000, 2000): 1500,
+    (1024, 1024): 3000, (1024, 2048): 1500, (1024, 8192): 1500, (1024, 32_768): 1000, (2048, 128): 3000,
+    (2048, 2048): 1500, (5000, 500): 1500, (8192, 1024): 1500, (20_000, 2000): 1000, (32_768, 1024): 1000,
+}  # fmt: skip
+_PREFIXES = ("deepseek", "qwen3-235", "qwen3-30", "mixtral", "gpt-oss", "kimi", "minimax", "olmoe", "llama-4")
 
 
 @frozen
@@ -89,10 +99,19 @@ class ServedCase:
     waits: float = 0.0  # steps that it holds a prompt back for, on average
     cold: bool = False  # the figure holds what the first run of a process takes
     fronted: bool = False  # the figure holds what a front before the engine takes
+    requests: int | None = None  # of the whole test, of each replica: all come at once
 
     def served(self) -> ServedReplica:
         limited = served(self.question).limited(tokens=self.step_tokens, sequences=self.sequences, waits=self.waits)
         return limited if self.memory_share is None else limited.with_memory_share(self.memory_share)
+
+    def at_once(self, room: int) -> int:
+        """Sequences under way where `room` fit: of a test whose requests all come at once, in as few waves as it takes.
+
+        All waves count as equally full, since a step's time is a line over its sequences.
+        """
+        most = min(self.users or room, room)
+        return most if self.requests is None else max(1, round(self.requests / -(-self.requests // most)))
 
 
 @frozen
@@ -153,7 +172,14 @@ def served_case(row: PublishedMeasurement) -> ServedCase | None:
         waits=_waits(row, runtime, tp, (users or 1) * dp),
         cold=row.settings.get("cold") == "1",
         fronted=is_fronted(row),
+        requests=_requests(row, dp),
     )
+
+
+def _requests(row: PublishedMeasurement, dp: int) -> int | None:
+    counted = row.dataset == "trtllm" and row.quantity == "tokens" and (row.date or "") >= _COUNTED_SINCE
+    known = _REQUESTS.get((row.prompt or 0, row.generate or 0)) if counted else None
+    return None if known is None else max(1, known // dp)
 
 
 def is_fronted(row: PublishedMeasurement) -> bool:
@@ -197,7 +223,7 @@ def parts_of(case: ServedCase) -> KernelParts:
     """What the kernels take of what a row is about."""
     what = case.served()
     room = held(what.limits, case.traffic, what.memory) if case.quantity != "request" else case.users or 1
-    asked = case.users or (room if case.quantity == "tokens" else 1)
+    asked = case.at_once(room) if case.quantity == "tokens" else case.users or 1
     sequences = min(asked, room)
     users = sequences if case.quantity == "tokens" else asked
     return kernel_parts(
@@ -212,7 +238,10 @@ def predict_served(case: ServedCase) -> ServedFigure:
         seconds = what.batch_seconds(case.traffic, (case.users or 1) * what.replicas)
         seconds += fitted_number("cold_s") if case.cold else 0.0
     elif case.quantity == "tokens":
-        seconds = 1 / what.saturated(case.traffic, case.users)
+        most = case.users
+        if case.requests is not None:
+            most = case.at_once(held(what.limits, case.traffic, what.memory))
+        seconds = 1 / what.saturated(case.traffic, most)
     else:
         steady = what.steady(case.traffic, (case.users or 1) * what.replicas)
         low, high = steady.interval(case.quantity)
@@ -245,6 +274,9 @@ def _plan(row: PublishedMeasurement, runtime: str) -> tuple[int, int, int, int]:
     stated = {
         name: int(text) for name, text in row.settings.items() if name in {"tp", "pp", "dp", "ep", "moe_tp", "dep"}
     }
+    copied = (row.model or "").startswith(_ATTENTION_COPIED)
+    if row.dataset == "trtllm" and copied and (row.date or "") >= _COPIED_SINCE:
+        stated.setdefault("dep", stated.get("tp", 1))
     if "dep" in stated:
         return 1, stated.get("pp", 1), stated["dep"], stated["dep"]
     if not stated and row.dataset == "mlperf":

@@ -2,11 +2,14 @@
 
 import json
 import math
+import sys
+from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
-from inferometer.core.errors import DomainError, FormatError
+from inferometer.core.errors import DomainError, FormatError, MissingDependencyError
 from inferometer.core.traffic.agents import Agents, made_up
 from inferometer.core.traffic.arrivals import Arrivals
 from inferometer.core.traffic.demand import trace_demand
@@ -191,3 +194,46 @@ def test_a_talk_that_grows_too_long_begins_anew():
     assert trace.input_tokens.max() <= 3000
     with pytest.raises(DomainError, match="cannot be"):
         Agents(sessions=1, system=100, context=150)
+
+
+def a_dataset(monkeypatch, rows):
+    asked = []
+
+    def load_dataset(*where, **how):
+        asked.append((*where, how["split"], how["streaming"]))
+        if rows is None:
+            raise RuntimeError("Unknown split\nand more")
+        return iter(rows)
+
+    monkeypatch.setitem(sys.modules, "datasets", SimpleNamespace(load_dataset=load_dataset))
+    return asked
+
+
+def test_rows_of_a_dataset_are_requests(monkeypatch):
+    rows = [
+        {"instruction": "add them", "input": "2 and 2", "output": "they are four", "id": 7},
+        {"instruction": "say yes", "input": "", "output": "yes"},
+    ]
+    asked = a_dataset(monkeypatch, rows)
+    trace = read_trace(Path("hf:someone/some:main:test"), count=lambda text: len(text.split()))
+    assert asked == [("someone/some", "main", "test", True)]
+    assert (trace.form, trace.input_tokens.tolist(), trace.output_tokens.tolist()) == ("prompts", [5, 2], [3, 1])
+    assert (trace.messages[0][0]["content"], trace.estimated) == ("add them\n\n2 and 2", False)
+    talk = {"conversation": [{"role": "user", "content": "one two"}, {"role": "assistant", "content": "three"}]}
+    asked = a_dataset(monkeypatch, [talk])
+    trace = read_trace(Path("hf:someone/some"))
+    assert asked == [("someone/some", None, "train", True)]
+    assert (trace.form, trace.input_tokens.tolist(), trace.output_tokens.tolist()) == ("messages", [2], [2])
+    assert trace.estimated
+
+
+def test_a_dataset_that_cannot_be_read_is_refused_in_one_line(monkeypatch):
+    a_dataset(monkeypatch, None)
+    with pytest.raises(FormatError, match=r"some cannot be read \(Unknown split\)"):
+        read_trace(Path("hf:some:wrong"))
+    a_dataset(monkeypatch, [{"image": 1}])
+    with pytest.raises(FormatError, match="its first entry has image"):
+        read_trace(Path("hf:some"))
+    monkeypatch.setitem(sys.modules, "datasets", None)
+    with pytest.raises(MissingDependencyError, match="pip install datasets"):
+        read_trace(Path("hf:some"))

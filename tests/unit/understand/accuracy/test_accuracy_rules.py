@@ -367,6 +367,31 @@ def test_drafts_are_as_long_as_attention_is_not_copied(monkeypatch):
     assert crowded.sequences == 512  # a server that is asked by more at once lets them all in
 
 
+def test_an_overview_s_requests_are_under_way_in_waves():
+    def waves(**more):
+        given = {"dataset": "trtllm", "quantity": "tokens", "date": "2025-02-11", "prompt": 1000, "generate": 2000}
+        found = atlas_file.served_case(published(**{**given, "settings": {"tp": "1"}, **more}))
+        return None if found.requests is None else [found.at_once(room) for room in (4000, 1500, 1499, 10)]
+
+    assert waves() == [1500, 1500, 750, 10]
+    assert waves(settings={"tp": "1", "dp": "2"}) == [750, 750, 750, 10]  # of each replica
+    assert waves(date="2023-12-04") is None
+    assert waves(prompt=77) is None
+    assert waves(dataset="argonne") is None
+
+
+def test_an_overview_copies_attention_of_the_mixtures_that_its_commands_name():
+    def plan(model, date, **settings):
+        row = published(dataset="trtllm", quantity="tokens", model=model, date=date, settings=settings)
+        parallel = atlas_file.served_case(row).question.workload.parallel
+        return parallel.tp, parallel.pp, parallel.dp, parallel.ep
+
+    assert plan("qwen3-30b-a3b", "2025-12-07", tp="4", pp="2") == (1, 2, 4, 4)
+    assert plan("qwen3-30b-a3b", "2025-07-15", tp="4") == (4, 1, 1, 1)
+    assert plan("qwen3-32b", "2025-12-07", tp="4") == (4, 1, 1, 1)
+    assert plan("qwen3-30b-a3b", "2026-03-01", dep="4") == (1, 1, 4, 4)
+
+
 # Which calibration a case is judged with
 
 
