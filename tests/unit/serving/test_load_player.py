@@ -90,6 +90,17 @@ def test_a_test_is_hopeless_after_twenty_failures_or_two_of_every_place(places, 
     assert found.unsent == list(range(sent, 100))
 
 
+def test_one_answer_is_hope_enough_however_many_fail_after_it():
+    begun = []
+
+    def first_alone(asked):
+        begun.append(asked)
+        return steady(asked) if len(begun) == 1 else refusing(500)(asked)
+
+    found, asked, _ = played(first_alone, closed(60), concurrency=1)
+    assert (len(asked), found.unsent) == (60, [])
+
+
 @pytest.mark.parametrize(
     ("headers", "pause_s"), [("", 0.05), ("retry-after: 7\r\n", 7.0), ("retry-after: 99\r\n", 30.0)]
 )

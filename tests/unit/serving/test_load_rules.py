@@ -20,7 +20,7 @@ from inferometer.core.served import Level, LevelFigures, RequestColumns, ServerR
 from inferometer.core.traffic.arrivals import Arrivals
 from inferometer.core.traffic.demand import Sharing, closed_demand
 from inferometer.core.traffic.lengths import Lengths
-from inferometer.serving.load import run, server
+from inferometer.serving.load import processes, run, server
 from inferometer.serving.load.answers import (
     CALLED,
     SPOKEN,
@@ -365,6 +365,26 @@ def test_processes_share_places_and_sessions_without_loss():
     assert sorted(int(session) for share in shares for session in share.demand.session) == list(range(10))
     assert _share(RoundPlan(demand=demand, concurrency=2), 2, 3) is None
     assert _share(RoundPlan(demand=closed_demand(fixed(8), fixed(2), count=1)), 1, 2) is None
+
+
+def test_a_process_without_a_share_is_told_nothing_and_heard_of_no_more(monkeypatch):
+    """Of three processes two have something to do: the third would wait for ever, and the round with it."""
+    told = []
+
+    async def tell(worker, message):
+        told.append((worker, getattr(message, "concurrency", "start")))
+
+    async def hear(worker):
+        return worker
+
+    monkeypatch.setattr(processes, "_tell", tell)
+    monkeypatch.setattr(processes, "_hear", hear)
+    monkeypatch.setattr(processes, "joined", list)
+    several = processes.Several(None, 3)
+    several._workers = ["a", "b", "c"]
+    demand = closed_demand(fixed(8), fixed(2), count=9)
+    assert asyncio.run(several.play(RoundPlan(demand=demand, concurrency=2))) == ["a", "b"]
+    assert told == [("a", 1), ("b", 1), ("a", "start"), ("b", "start")]
 
 
 # What is made of it

@@ -51,6 +51,15 @@ def test_a_first_rate_that_is_too_high_is_halved_twice():
     assert tried_until_done(LoadStep(arrivals=Arrivals(rate_per_s=100)), 10) == [100, 50, 25]
 
 
+def test_a_rate_that_was_kept_up_with_by_chance_above_one_that_was_not_counts_for_nothing():
+    def tried(rate, *, growing):
+        figures = LevelFigures(requests=100, completed=100, requests_per_s=rate, offered_per_s=rate, growing=growing)
+        return LoadStep(arrivals=Arrivals(rate_per_s=rate)), figures
+
+    kept, lost = [tried(8, growing=False), tried(12, growing=False)], [tried(16, growing=True), tried(10, growing=True)]
+    assert next_step([*kept, *lost]).load == 9  # between 8 and 10
+
+
 def test_places_double_until_more_bring_no_more():
     assert tried_until_done(LoadStep(concurrency=1), 10) == [1, 2, 4, 8, 16, 32]
 

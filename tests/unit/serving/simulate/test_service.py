@@ -449,6 +449,34 @@ def test_levels_stand_in_the_order_of_their_loads(served_by_vllm):
     )  # fmt: skip
 
 
+@pytest.mark.parametrize("replicas", [1, 3])
+def test_a_wait_between_two_tokens_is_counted_once_at_whichever_replica(served_by_vllm, replicas):
+    (level,) = simulated(served_by_vllm, replicas=replicas).served.levels
+    assert level.gaps.count == 40 * (8 - 1)
+    taken = np.array(level.requests.last_s) - np.array(level.requests.first_s)
+    assert level.gaps.total_s == pytest.approx(taken.sum(), rel=0.02)  # of equal steps the one in the middle counts
+
+
+def test_what_a_service_says_of_itself_is_said_of_its_simulation(served_by_vllm):
+    _, notes = built(served_by_vllm)
+    assert notes
+    assert set(notes) <= set(simulated(served_by_vllm).provenance.notes)
+
+
+def test_a_signal_counts_what_it_is_called():
+    replicas = [
+        SimpleNamespace(waiting=range(3), busy_s=1.0, pool=SimpleNamespace(used=6, blocks=8)),
+        SimpleNamespace(waiting=range(4), busy_s=2.0, pool=SimpleNamespace(used=2, blocks=8)),
+        SimpleNamespace(waiting=range(1), busy_s=0.0, pool=SimpleNamespace(used=8, blocks=8)),  # still starts
+    ]
+    cluster = SimpleNamespace(under_way=11, replicas=replicas)
+    counted = {
+        signal: Cluster._signal(cluster, Scaling(least=1, most=4, target=1, signal=signal), 3)
+        for signal in ("requests", "waiting", "cache")
+    }
+    assert counted == {"requests": 11, "waiting": 8, "cache": 3 * (6 / 8 + 2 / 8) / 2}
+
+
 def test_every_request_counts_where_that_is_asked_for(served_by_vllm):
     (level,) = simulated(served_by_vllm, whole=True).served.levels
     assert (level.windows[0].start_s, level.windows[0].why) == (0.0, "every request counts")
