@@ -54,7 +54,7 @@ class FleetPages:
         from inferometer.known.zoo import models  # noqa: PLC0415 - as above
 
         fleet, visitor, desk = self._desk.seen(request), visitor_of(request), self._desk
-        known = [each.name for each in seen(request, desk.store).projects() if may(request, "writer", each.name)]
+        known = [name for name in seen(request, desk.store).project_names() if may(request, "writer", name)]
         only = None if visitor is None else visitor.project
         devices = device_choices(fleet, fleet.devices(facts=False))
         own = device_name(None) if desk.own_agent.offered else None
