@@ -118,8 +118,10 @@ def predict_values(query: QueryParams) -> dict[str, Any]:
 
 def choices() -> dict[str, dict[str, str]]:
     """The names to choose from with their titles: a page asks for them when somebody comes to choose."""
-    tables = {"models": models(), "devices": devices()}
-    return {kind: {name: row.title for name, row in rows.items()} for kind, rows in tables.items()}
+    return {
+        "models": {name: model.title for name, model in models().items()},
+        "devices": {name: found.title for name, found in devices().items()},
+    }
 
 
 def formula_sections() -> list[dict[str, Any]]:
