@@ -196,7 +196,7 @@ def _facts(device: FleetDevice) -> list[tuple[str, str]]:
         else ""
     )
     labels = ", ".join(f"{key}={value}" for key, values in device.labels.items() for value in values)
-    agent = f"{device.version}, of {device.user}"
+    agent = ", ".join(filter(None, (device.version, device.user and f"of {device.user}")))
     box = str(device.facts.get("box") or "")
     rows = [*shown, ("engines", engines), ("labels", labels), ("agent", agent), ("box for jobs", box)]
     if abs(device.skew_s) > _SKEW_S:

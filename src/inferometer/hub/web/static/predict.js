@@ -134,7 +134,9 @@ function edgeProfiler(answer) {
 
 // Who says how long the phase that repeats takes, with the share of it.
 function sources(answer) {
-  return beside("Who says so", answer.rungs.map((row) => [row.rung, row.origin || "", [share(row.time_s, answer.rungs.reduce((sum, each) => sum + each.time_s, 0))]]));
+  const whole = answer.rungs.reduce((sum, each) => sum + each.time_s, 0);
+  const rows = answer.rungs.filter((row) => row.time_s > whole / 1000);
+  return rows.length ? beside("Who says so", rows.map((row) => [row.rung, row.origin || "", [share(row.time_s, whole)]])) : null;
 }
 
 function beside(title, rows) {
@@ -155,7 +157,7 @@ function gauge(fit) {
 
 function fitNote(fit) {
   if (!fit) return null;
-  const held = `${quantity(fit.total_bytes, "B", 3)}${fit.capacity ? ` of ${fit.capacity}` : ""}`;
+  const held = `${quantity(fit.total_bytes, "B", 3)}${fit.capacity_bytes ? ` of ${quantity(fit.capacity_bytes, "B", 3)}` : ""}`;
   const room = [fit.longest_context ? `longest context ${count(fit.longest_context)}` : null, fit.largest_batch ? `largest batch ${count(fit.largest_batch)}` : null].filter(Boolean);
   if (fit.fits === false && fit.devices_at_least) room.push(`at least ${count(fit.devices_at_least)} devices`);
   return element("p", { class: "gauge-note" }, [held, ...room].join(" · "));
