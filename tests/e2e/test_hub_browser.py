@@ -42,7 +42,7 @@ def tab(browser, here):
     opened, troubles = context.new_page(), []
     opened.set_default_timeout(120_000)
     opened.on("pageerror", lambda error: troubles.append(str(error)))
-    opened.on("console", lambda said: troubles.append(said.text) if said.type == "error" else None)
+    opened.on("console", lambda said: troubles.append(said.text) if said.type in {"error", "warning"} else None)
     yield opened, troubles
     context.close()
 
@@ -379,6 +379,40 @@ def test_a_long_list_comes_as_one_scrolls_and_what_is_far_away_is_only_its_heigh
     page.locator("#change", has_text="Change ").wait_for()  # what was added may be changed as well
 
 
+MANY = """WITH RECURSIVE number(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM number WHERE i < 99999)
+    INSERT INTO runs ({columns}) SELECT {values} FROM runs, number"""
+OTHERWISE = {"id": "printf('%012d', i)", "created_us": "created_us - 1000000 * i", "name": "'run ' || i"}
+
+
+def test_a_hundred_thousand_runs_scroll_and_only_those_near_are_held(browser, tmp_path):
+    with hub(tmp_path) as (store, client):
+        store.add(network(2), "many", name="run 0")
+
+        def multiply(connection):
+            columns = [row[1] for row in connection.exec_driver_sql("PRAGMA table_info(runs)")]
+            values = ", ".join(OTHERWISE.get(column, column) for column in columns)
+            connection.exec_driver_sql(MANY.format(columns=", ".join(columns), values=values))
+
+        store.database.write(multiply)
+        page = browser.new_page(base_url=str(client.base_url), viewport={"width": 1280, "height": 900})
+        page.goto("/projects/many?columns=run,latency")
+        assert page.locator(".projects .number").inner_text() == "100,000"
+        for number in range(1, 26):  # more than are held as they are
+            page.evaluate("window.scrollTo(0, document.body.scrollHeight)")
+            page.locator("#runs tbody").nth(number).wait_for(state="attached")
+        page.locator("#runs a", has_text=re.compile("^run 1275$")).wait_for()
+        assert page.locator("#runs tr[data-run]").count() < 500
+        assert page.evaluate("document.querySelector('#runs tbody').kept") is None  # only where it came from
+        page.evaluate("window.scrollTo(0, 0)")
+        page.locator("#runs a", has_text=re.compile("^run 0$")).wait_for()  # asked for again
+        assert page.locator("#runs th[data-column=when]").is_hidden()
+        assert page.locator("#runs td[data-column=when]").first.is_hidden()
+        page.locator("#runs input[name=run]").first.check()
+        page.locator("#change", has_text="Change 1").click()
+        assert page.locator("dialog input[name=name]").input_value() == "run 0"
+        page.context.close()
+
+
 def test_a_view_is_kept_under_its_name_until_it_is_forgotten(page, here):
     here[0].add(network(2), "viewed", name="seen")
     page.goto("/?words=seen&sort=latency")
@@ -594,7 +628,7 @@ def test_the_report_works_from_a_file_without_a_network(browser, tmp_path, profi
     asked, troubles = [], []
     page.on("request", lambda request: asked.append(request.url))
     page.on("pageerror", lambda error: troubles.append(str(error)))
-    page.on("console", lambda said: troubles.append(said.text) if said.type == "error" else None)
+    page.on("console", lambda said: troubles.append(said.text) if said.type in {"error", "warning"} else None)
     page.goto(file.as_uri())
     page.locator("#layer-chart canvas[data-ready]").wait_for()
     page.locator(".grid-row").first.click()

@@ -7,7 +7,6 @@ import math
 from typing import Any
 
 from sqlalchemy import (
-    Boolean,
     ColumnElement,
     Connection,
     RowMapping,
@@ -104,7 +103,7 @@ def _conditions(connection: Connection, wanted: Filter, sight: Sight | None) -> 
                 raise UnknownNameError("status", status, STATUSES, listing=f"There is: {', '.join(STATUSES)}.")
         conditions.append(runs.c.status.in_(wanted.status))
         if set(wanted.status) <= set(OPEN):
-            conditions.append(literal_column(OPEN_ONLY, Boolean))
+            conditions.append(literal_column(OPEN_ONLY))  # as a Boolean it would be compared with 1, past its index
     if wanted.since is not None:
         conditions.append(runs.c.created_us >= round(wanted.since * 1e6))
     if wanted.until is not None:

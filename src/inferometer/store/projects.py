@@ -45,6 +45,12 @@ def listed(connection: Connection, sight: Sight | None = None) -> tuple[Project,
     )
 
 
+def named(connection: Connection, sight: Sight | None = None) -> tuple[str, ...]:
+    """Their names alone: to count the runs of each goes through all runs."""
+    query = select(projects.c.name).order_by(projects.c.name)
+    return tuple(connection.scalars(query if sight is None else query.where(projects.c.id.in_(sight.projects))))
+
+
 def create(
     connection: Connection, name: str, *, description: str | None, owner: str | None = None, now_us: int
 ) -> None:

@@ -110,6 +110,9 @@ class Store(StoreExchange):
     def projects(self) -> tuple[Project, ...]:
         return self._read(projects.listed, self.sight)
 
+    def project_names(self) -> tuple[str, ...]:
+        return self._read(projects.named, self.sight)
+
     def project(self, name: str) -> Project:
         known = {project.name: project for project in self.projects()}
         if name not in known:

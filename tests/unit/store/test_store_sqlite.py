@@ -16,7 +16,7 @@ from sqlalchemy.schema import CreateIndex
 
 from inferometer.core.errors import DomainError, MissingDependencyError
 from inferometer.core.profile import Phase
-from inferometer.store import Attachment, StoreError, engine, open_store
+from inferometer.store import Attachment, Filter, StoreError, engine, open_store
 from inferometer.store.location import VERSION_TABLE
 from inferometer.store.tables import metadata
 from unit.store.profiles import profile
@@ -262,6 +262,19 @@ def test_every_column_is_in_the_file_as_it_is_described(template):
             indexes = {" ".join(sql.split()) for (sql,) in connection.execute(made, (table.name,))}
             described = {str(CreateIndex(index).compile(dialect=sqlite.dialect())) for index in table.indexes}
             assert indexes == {" ".join(sql.split()) for sql in described}
+
+
+def test_open_runs_are_found_by_their_index_whatever_the_rest(place):
+    """Each page that is open asks for them every second: it must not go through a hundred thousand others."""
+    asked = []
+    with open_store(place) as store:
+        with store.database.reading() as connection:
+            event.listen(connection.engine, "before_cursor_execute", lambda *given: asked.append(given[2:4]))
+        store.list(Filter(status=("running", "pending")))
+        with closing(sqlite3.connect(place)) as beside:
+            (query, given), *_ = [(text, words) for text, words in asked if "ORDER BY runs.created_us" in text]
+            plan = " ".join(row[3] for row in beside.execute(f"EXPLAIN QUERY PLAN {query}", given))
+    assert "ix_runs_open" in plan
 
 
 def test_a_file_with_nothing_but_an_empty_mark_of_a_version_becomes_a_store(place):

@@ -17,13 +17,12 @@ from starlette.applications import Starlette
 from starlette.middleware.gzip import GZipMiddleware
 from starlette.responses import FileResponse, HTMLResponse, JSONResponse, PlainTextResponse, Response, StreamingResponse
 from starlette.routing import Mount, Route
-from starlette.staticfiles import StaticFiles
 
 from inferometer.core.errors import InferometerError, MissingDependencyError, UnknownNameError
 from inferometer.hub.fleet.desk import FleetDesk
 from inferometer.hub.mcp.door import HubMcp
 from inferometer.hub.web.answers import answer
-from inferometer.hub.web.assets import vega_bundle
+from inferometer.hub.web.assets import STATIC, WEEK, compressed, static_asset, vega_bundle
 from inferometer.hub.web.failures import json_problem, problem, shown_failure, told
 from inferometer.hub.web.guard.people import seen as seen_store
 from inferometer.hub.web.guard.people import visitor_of
@@ -36,7 +35,7 @@ from inferometer.hub.web.pages.people import people_routes
 from inferometer.hub.web.pages.routes import routes
 from inferometer.hub.web.pages.serving import serving_routes
 from inferometer.hub.web.pages.shared import shared_routes
-from inferometer.hub.web.rendering import STATIC, render_template
+from inferometer.hub.web.rendering import render_template
 from inferometer.hub.web.store_mark import StoreMark
 from inferometer.store import names
 from inferometer.store.values import Filter
@@ -195,7 +194,6 @@ def _when(metric: Metric) -> tuple[float, int]:
 
 
 _FIRST_S, _DAY_S = 300.0, 86_400.0
-_WEEK = "public, max-age=604800"
 
 
 def create_app(store: Store, rules: Rules | None = None) -> ASGIApp:
@@ -228,7 +226,7 @@ def create_app(store: Store, rules: Rules | None = None) -> ASGIApp:
             *LiveStreams(store, chosen).routes(),
             Route("/favicon.ico", _icon, methods=["GET"]),
             Route("/static/vega.js", _vega, methods=["GET"]),
-            Mount("/static", StaticFiles(directory=STATIC)),
+            Route("/static/{path:path}", static_asset, methods=["GET"]),
             Mount("/api/v1", LazyApi(store, chosen, desk)),
             Route("/mcp", agents_door, methods=["POST"]),
         ],
@@ -288,16 +286,16 @@ class LazyApi:
 
 
 def _icon(_request: Request) -> Response:
-    return FileResponse(STATIC / "icon.svg", media_type="image/svg+xml", headers={"cache-control": _WEEK})
+    return FileResponse(STATIC / "icon.svg", media_type="image/svg+xml", headers={"cache-control": WEEK})
 
 
-async def _vega(_request: Request) -> Response:
+async def _vega(request: Request) -> Response:
     """The URL does not change with Vega's version, so browsers ask again once a week."""
     try:
         script = await asyncio.to_thread(vega_bundle)
+        return await asyncio.to_thread(compressed, request, script, "text/javascript", {"cache-control": WEEK})
     except MissingDependencyError as error:
         return PlainTextResponse(f"// {error}\n", status_code=404, media_type="text/javascript")
-    return Response(script, media_type="text/javascript", headers={"cache-control": _WEEK})
 
 
 def _not_found(request: Request, error: Exception) -> Response:

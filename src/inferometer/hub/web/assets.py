@@ -1,15 +1,89 @@
-"""The one script that is not ours: Vega, bundled once by vl-convert on this machine and kept in the cache folder."""
+"""What pages load: our scripts and styles, and the one script that is not ours.
 
+Ours are read and compressed once. Their addresses name what is in them, so that a browser keeps them for good and asks
+for none of them when it turns to the next page. Vega is bundled once by vl-convert and kept in the cache folder.
+"""
+
+import gzip
 import hashlib
+import mimetypes
+import re
 import threading
+from collections.abc import Mapping
+from functools import cache
 from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
+from markupsafe import Markup
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+
 from inferometer.core.errors import MissingDependencyError
 from inferometer.core.settings import cache_folder
+from inferometer.understand.view.html_report import module_order
 
+STATIC = Path(__file__).parent / "static"
 _LOCK = threading.Lock()
+_MARK = re.compile(r"[0-9a-f]{12}")
+_FOR_GOOD = "public, max-age=31536000, immutable"
+WEEK = "public, max-age=604800"
+
+
+@cache
+def own_assets() -> Mapping[str, bytes]:
+    """Our own files by their names. What is not among them is not served, whatever a path looks like."""
+    return {path.name: path.read_bytes() for path in sorted(STATIC.iterdir()) if path.is_file()}
+
+
+@cache
+def _mark() -> str:
+    """Changes with any of the files: a module's imports are relative to it, so they have the same one."""
+    whole = hashlib.sha256()
+    for name, data in own_assets().items():
+        whole.update(f"{name} {len(data)}\n".encode() + data)
+    return whole.hexdigest()[:12]
+
+
+def asset_address(name: str) -> str:
+    return f"/static/{_mark()}/{name}"
+
+
+@cache
+def module_scripts(*names: str) -> Markup:
+    """The elements that run these modules. Those that they import are named too, so that all come at once."""
+    modules = {name: data.decode() for name, data in own_assets().items() if name.endswith(".js")}
+    order = dict.fromkeys(needed for name in names for needed in module_order(name, modules) if needed not in names)
+    preloads = [Markup('<link rel="modulepreload" href="{}">').format(asset_address(name)) for name in order]
+    scripts = [Markup('<script type="module" src="{}"></script>').format(asset_address(name)) for name in names]
+    return Markup("").join([*preloads, *scripts])
+
+
+async def static_asset(request: Request) -> Response:
+    """One of our files, at its address or by its plain name; a page from before an update finds the new one."""
+    mark, _, name = request.path_params["path"].rpartition("/")
+    data = own_assets().get(name)
+    if data is None or (mark and not _MARK.fullmatch(mark)):
+        raise HTTPException(404)
+    headers = {"etag": f'W/"{_mark()}"', "cache-control": _FOR_GOOD if mark == _mark() else "no-cache"}
+    if request.headers.get("if-none-match") == headers["etag"]:
+        return Response(status_code=304, headers=headers)
+    kind = mimetypes.guess_type(name)[0] or "application/octet-stream"
+    return compressed(request, data, "text/javascript" if name.endswith(".js") else kind, headers)
+
+
+def compressed(request: Request, data: bytes, kind: str, headers: Mapping[str, str]) -> Response:
+    """Data that is the same for everybody, packed once for all who take it so."""
+    if "gzip" not in request.headers.get("accept-encoding", ""):
+        return Response(data, media_type=kind, headers={**headers, "vary": "accept-encoding"})
+    more = {"vary": "accept-encoding", "content-encoding": "gzip"}
+    return Response(_packed(data), media_type=kind, headers={**headers, **more})
+
+
+@cache
+def _packed(data: bytes) -> bytes:
+    return gzip.compress(data, mtime=0)
 
 
 def vega_bundle(folder: Path | None = None) -> bytes:
@@ -39,15 +113,3 @@ def _cache(path: Path, data: bytes) -> None:
         partial.replace(path)
     except OSError:
         return
-
-
-def warm() -> None:
-    """Make the bundle in the background, before anybody waits for it."""
-
-    def work() -> None:
-        try:
-            vega_bundle()
-        except MissingDependencyError:
-            return
-
-    threading.Thread(target=work, name="vega", daemon=True).start()

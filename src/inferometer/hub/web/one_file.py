@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from inferometer.core.errors import MissingDependencyError
-from inferometer.hub.web.assets import vega_bundle
+from inferometer.hub.web.assets import own_assets, vega_bundle
 from inferometer.hub.web.pages.dataflow import dataflow_svg
 from inferometer.hub.web.pages.explaining import page_explanation
 from inferometer.hub.web.pages.run import held_of, run_values
-from inferometer.hub.web.rendering import STATIC, render_template
+from inferometer.hub.web.rendering import render_template
 from inferometer.understand.view.html_report import Parts, bundled, html_report
 from inferometer.understand.view.model_graph import model_graph
 
@@ -33,11 +33,11 @@ def one_file(run: Run, profile: Profile, metrics: Sequence[Metric] = ()) -> str:
         f"{chart.name}-narrow": chart.at_width(_PHONE) for chart in values["charts"] if chart.at_width is not None
     }
     body = render_template("report.html", {**values, "drawing": drawing, "specs": specs, "explanation": explanation})
-    modules = {path.name: path.read_text(encoding="utf-8") for path in STATIC.glob("*.js")}
+    modules = {name: data.decode() for name, data in own_assets().items() if name.endswith(".js")}
     return html_report(
         Parts(
             title=values["title"],
-            styles=(STATIC / "hub.css").read_text(encoding="utf-8"),
+            styles=own_assets()["hub.css"].decode(),
             body=body,
             early=(modules["theme.js"], *_vega_scripts(needed=bool(values["charts"]))),
             late=(bundled("run.js", modules),),

@@ -13,13 +13,13 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup, escape
 
 from inferometer.core.units import format_capacity, format_duration, format_quantity
+from inferometer.hub.web.assets import asset_address, module_scripts
 from inferometer.store.values import Visitor
 from inferometer.version import __version__
 
 # Whose request is being answered. A page is rendered in a thread, which gets a copy of it.
 signed_in: ContextVar[Visitor | None] = ContextVar("signed_in", default=None)
 _HERE = Path(__file__).parent
-STATIC = _HERE / "static"
 
 
 @cache
@@ -45,7 +45,9 @@ def environment() -> Environment:
     }
     env.globals |= {
         "version": __version__,
+        "asset": asset_address,
         "data_element": data_element,
+        "module_scripts": module_scripts,
         "signed_in": signed_in.get,
     }
     return env

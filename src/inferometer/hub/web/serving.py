@@ -7,6 +7,7 @@ import logging
 import socket
 import threading
 import time
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from inferometer.core.errors import DomainError, MissingDependencyError
@@ -67,12 +68,10 @@ def serve(store: Store, rules: Rules, listening: socket.socket, *, ready: Callab
     """Serve until interrupted. `ready` is called just before the first request can come."""
     import uvicorn  # noqa: PLC0415 - only to start the hub
 
-    from inferometer.hub.web.assets import warm  # noqa: PLC0415 - as above
-
     config = _config(store, rules, timeout_graceful_shutdown=2, server_header=False)
     _allow_many_connections()
     server = uvicorn.Server(config)
-    timer = threading.Timer(1.0, warm)  # after the first page, which should not wait for it
+    timer = threading.Timer(1.0, _warm)  # after the first page, which should not wait for it
     timer.daemon = True
     timer.start()
     logging.getLogger("uvicorn.error").setLevel(logging.ERROR)
@@ -80,6 +79,21 @@ def serve(store: Store, rules: Rules, listening: socket.socket, *, ready: Callab
     with contextlib.suppress(KeyboardInterrupt):
         server.run(sockets=[listening])
     timer.cancel()
+
+
+def _warm() -> None:
+    """Load what the second page would wait for: templates, charts, the cost model, the API, Vega."""
+    from inferometer.hub.web.assets import vega_bundle  # noqa: PLC0415 - as above
+    from inferometer.hub.web.pages.catalog import choices  # noqa: PLC0415 - as above
+    from inferometer.hub.web.rendering import environment  # noqa: PLC0415 - as above
+
+    for name in environment().list_templates():
+        environment().get_template(name)
+    for name in ("pages.run", "pages.compare", "pages.controls", "pages.predictions", "api.routes"):
+        import_module(f"inferometer.hub.web.{name}")
+    choices()  # reads the catalog
+    with contextlib.suppress(MissingDependencyError):
+        vega_bundle()
 
 
 def _config(store: Store, rules: Rules, **options: Any) -> uvicorn.Config:

@@ -56,9 +56,14 @@ def html_report(parts: Parts) -> str:
 
 
 def bundled(entry: str, modules: Mapping[str, str]) -> str:
-    """An ES module and those it imports as one: each once, before whoever needs it.
+    """An ES module and those it imports as one. Names must be unique among them."""
+    return "\n".join(_EXPORT.sub("", _IMPORT.sub("", modules[name])) for name in module_order(entry, modules))
 
-    It takes the plain form that ours have: `import { a, b } from "./file.js";` on a line, names unique among them.
+
+def module_order(entry: str, modules: Mapping[str, str]) -> list[str]:
+    """An ES module and those it imports: each once, before whoever needs it.
+
+    It takes the plain form that ours have: `import { a, b } from "./file.js";` on a line.
     """
     order: list[str] = []
 
@@ -74,7 +79,7 @@ def bundled(entry: str, modules: Mapping[str, str]) -> str:
         order.append(name)
 
     visit(entry, ())
-    return "\n".join(_EXPORT.sub("", _IMPORT.sub("", modules[name])) for name in order)
+    return order
 
 
 def _script_text(text: str) -> str:

@@ -353,10 +353,10 @@ def test_an_example_is_typed_as_a_person_would(value, unit, text):
 
 def test_a_form_is_filled_from_its_address_and_unknown_names_fall_back():
     found = predict_values(QueryParams("model=nothing&on=nothing&batch=4&tp="))["data"]
-    assert (found["model"], found["chosen"]) == ("llama-3.2-1b", ["nvidia-h200", "nvidia-l4", "raspberry-pi-5"])
+    assert (found["model"], [*found["chosen"]]) == ("llama-3.2-1b", ["nvidia-h200", "nvidia-l4", "raspberry-pi-5"])
     assert found["asked"] == {"batch": "4"}
     chosen = predict_values(QueryParams("model=resnet50&on=nvidia-l4&on=nothing"))["data"]
-    assert (chosen["model"], chosen["chosen"]) == ("resnet50", ["nvidia-l4"])
+    assert (chosen["model"], chosen["chosen"]) == ("resnet50", {"nvidia-l4": "NVIDIA L4"})
     swept = sweep_values(QueryParams("models=a&models=b"))["data"]["asked"]
     assert swept == {"models": ["a", "b"], "devices": ["nvidia-h200", "nvidia-l4"]}
 

@@ -332,7 +332,7 @@ def test_what_is_not_there_is_said_in_words(here, path):
 def test_the_predict_page_takes_its_question_from_the_address(here):
     page = here[1].get("/predict", params={"model": "resnet50", "on": ["nvidia-t4", HOSTILE], "batch": "8"}).text
     found = data(page, "data")
-    assert (found["model"], found["chosen"], found["asked"]["batch"]) == ("resnet50", ["nvidia-t4"], "8")
+    assert (found["model"], found["chosen"], found["asked"]["batch"]) == ("resnet50", {"nvidia-t4": "NVIDIA T4"}, "8")
     assert data(here[1].get("/predict?model=nope").text, "data")["model"] == "llama-3.2-1b"
 
 
@@ -498,6 +498,31 @@ def test_scripts_and_styles_are_kept_by_the_browser_and_asked_after(here):
     assert (again.status_code, again.content) == (304, b"")
     assert client.get("/").headers["cache-control"] == "no-store"
     assert client.post("/devices").status_code == 405
+
+
+def test_what_a_page_loads_is_kept_for_good_under_an_address_that_changes_with_it(here):
+    """The next page asks for nothing again; after an update its addresses are new, and the old ones still answer."""
+    client = here[1]
+    loaded = re.findall(r'(?:href|src)="(/static/[^"]+)"', client.get("/predict").text)
+    assert {address.rpartition("/")[2] for address in loaded} >= {"hub.css", "theme.js", "predict.js", "dom.js"}
+    for address in loaded:
+        kept = client.get(address)
+        assert (kept.status_code, kept.headers["cache-control"]) == (200, "public, max-age=31536000, immutable")
+        assert kept.headers["content-encoding"] == "gzip"
+        assert kept.content == assets.own_assets()[address.rpartition("/")[2]]
+        plain = client.get(address, headers={"accept-encoding": "identity"})
+        assert ("content-encoding" in plain.headers, plain.content) == (False, kept.content)
+    assert client.get("/static/0123456789ab/dom.js").headers["cache-control"] == "no-cache"
+    assert [client.get(f"/static/{path}").status_code for path in ("x/dom.js", "../dom.js", "0123456789ab/no.js")] == [
+        404
+    ] * 3
+
+
+def test_a_page_names_every_module_that_its_scripts_import(here):
+    """A browser that learns of a module from another one waits for the first before it asks for the second."""
+    for path in sorted(assets.STATIC.glob("*.js")):
+        for needed in re.findall(r"^import .* from \"\./(.+?)\"", path.read_text(encoding="utf-8"), re.MULTILINE):
+            assert assets.asset_address(needed) in assets.module_scripts(path.name)
 
 
 def test_every_formula_has_a_page_whose_example_gives_the_answer_it_names(here):

@@ -83,6 +83,7 @@ MATRIX = {
     f"GET {API}/models/{{name}}/controls": row(KNOWN, f"{API}/models/resnet50/controls"),
     f"GET {API}/catalog/{{table}}/{{name}}": row(KNOWN, f"{API}/catalog/pue/google"),
     f"GET {API}/formulas/{{name}}": row(KNOWN, f"{API}/formulas/ridge_point"),
+    "GET /choices.json": row(KNOWN),
     f"GET {API}/atlas": row(KNOWN, f"{API}/atlas?limit=1"),
     f"POST {API}/predict": row(KNOWN, json={"model": "resnet50", "devices": ["nvidia-t4"]}),
     f"POST {API}/sweeps": row(KNOWN, json={"models": ["resnet50"], "devices": ["nvidia-t4"]}),
@@ -96,7 +97,7 @@ MATRIX = {
     "GET /sign-in/provider": row((502,) * 7),  # nobody answers there
     "GET /sign-in/provider/callback": row((403,) * 7),
     "GET /static/vega.js": row(ALL),
-    "GET /static": row(ALL, "/static/hub.css"),
+    "GET /static/{path:path}": row(ALL, "/static/hub.css"),
     f"GET {API}/health": row(ALL),
     # Runs.
     "GET /projects/{project}": row(SEEN, "/projects/phones"),

@@ -127,7 +127,7 @@ def router(desk: FleetDesk) -> APIRouter:
         for sha256 in desk.missing(request, [file.sha256 for file in job.files]):
             raise DomainError(f"The file {sha256[:12]}… of the model is not here.", remedy="Send it first.")
         desk.touch(tuple(file.sha256 for file in job.files))
-        known = any(each.name == wish.project for each in seen(request, desk.store).projects())
+        known = wish.project in seen(request, desk.store).project_names()
         devices = desk.seen(request).devices(project=wish.project if known else None)
         if not known:  # a project that is made by its first job has been given no device yet
             devices = tuple(device for device in devices if device.everyone)

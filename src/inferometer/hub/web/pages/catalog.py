@@ -9,7 +9,7 @@ from inferometer.core.dtypes import DTYPES
 from inferometer.core.errors import UnitError
 from inferometer.core.units import format_quantity, parse_quantity
 from inferometer.hub.web.pages.prediction_fields import field_groups, name_lists
-from inferometer.known import devices, models
+from inferometer.known import device, devices, models
 from inferometer.known.files import row_named
 from inferometer.known.formulas.listing import formula_document
 from inferometer.known.formulas.registry import SECTIONS, all_formulas, find_formula
@@ -109,16 +109,19 @@ def predict_values(query: QueryParams) -> dict[str, Any]:
     chosen = [name for name in query.getlist("on") if row_named("devices", name) is not None]
     usual = [name for name in _FIRST_DEVICES if row_named("devices", name) is not None]
     data = {
-        "models": model_rows(),
-        "devices": [
-            {"name": row["name"], "title": row["title"], "unit": row["unit"], "memory": row["memory"]}
-            for row in device_rows()
-        ],
         "model": model if row_named("models", model) is not None else _FIRST_MODEL,
-        "chosen": chosen or usual,
+        "chosen": {name: device(name).title for name in chosen or usual},
         "asked": {name: query[name] for name in FIELDS if query.get(name)},
     }
     return {"data": data, "formats": formats(), "groups": field_groups(), "names": name_lists()}
+
+
+def choices() -> dict[str, dict[str, str]]:
+    """The names to choose from with their titles: a page asks for them when somebody comes to choose."""
+    return {
+        "models": {name: model.title for name, model in models().items()},
+        "devices": {name: found.title for name, found in devices().items()},
+    }
 
 
 def formula_sections() -> list[dict[str, Any]]:
@@ -181,8 +184,6 @@ def sweep_values(query: QueryParams) -> dict[str, Any]:
     }  # fmt: skip
     data = {
         "columns": columns,
-        "models": [row["name"] for row in model_rows()],
-        "devices": [row["name"] for row in device_rows()],
         "colours": list(COLOURS),
         "asked": {
             "models": query.getlist("models") or [_FIRST_MODEL],

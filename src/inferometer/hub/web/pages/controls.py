@@ -11,12 +11,15 @@ from inferometer.core.workload import Parallel
 from inferometer.hub.web.guard.catalog_names import catalog_device, catalog_model
 from inferometer.hub.web.pages.prediction_fields import GROUPED
 from inferometer.hub.web.pages.predictions import calibrations_of
+from inferometer.known import model as catalog_row
 from inferometer.known.engines import engine, ranked_engines
+from inferometer.known.files import row_named
 from inferometer.predict.applicable import SIZES
 from inferometer.predict.ask import model_graph
 from inferometer.predict.options import HostCosts, Options, Speculative
 from inferometer.predict.running import has_images
 from inferometer.predict.unused import unused
+from inferometer.understand.view.records import model_record
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -54,7 +57,9 @@ def controls_of(model: str, devices: Sequence[str], weights: str | None = None) 
     names = [name for device in chosen for name in ranked_engines(device, makes_tokens=makes_tokens)]
     able = [each for each in map(engine, dict.fromkeys(names)) if _runs(each, weights, makes_tokens=makes_tokens)]
     defaults = graph.metadata.get("default_sizes", {})
+    facts = {} if row_named("models", model) is None else model_record(catalog_row(model))
     return {
+        "model": {name: facts.get(name) for name in ("title", "parameters", "context")},
         "sizes": {name: applies(graph) for name, applies in SIZES.items()},
         "defaults": {name: defaults[name] for name in SIZES if isinstance(defaults.get(name), int)},
         "others": {name: defaults.get(name) for name in others},

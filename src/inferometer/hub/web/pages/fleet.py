@@ -54,7 +54,7 @@ class FleetPages:
         from inferometer.known.zoo import models  # noqa: PLC0415 - as above
 
         fleet, visitor, desk = self._desk.seen(request), visitor_of(request), self._desk
-        known = [each.name for each in seen(request, desk.store).projects() if may(request, "writer", each.name)]
+        known = [name for name in seen(request, desk.store).project_names() if may(request, "writer", name)]
         only = None if visitor is None else visitor.project
         devices = device_choices(fleet, fleet.devices(facts=False))
         own = device_name(None) if desk.own_agent.offered else None
@@ -196,7 +196,7 @@ def _facts(device: FleetDevice) -> list[tuple[str, str]]:
         else ""
     )
     labels = ", ".join(f"{key}={value}" for key, values in device.labels.items() for value in values)
-    agent = f"{device.version}, of {device.user}"
+    agent = ", ".join(filter(None, (device.version, device.user and f"of {device.user}")))
     box = str(device.facts.get("box") or "")
     rows = [*shown, ("engines", engines), ("labels", labels), ("agent", agent), ("box for jobs", box)]
     if abs(device.skew_s) > _SKEW_S:

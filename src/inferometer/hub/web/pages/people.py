@@ -45,7 +45,7 @@ class PeoplePages:
             tokens=[token for token in tokens if token.holds(now)],
             sessions=self._store.sessions(user) if visitor is not None else (),
             scopes=[scope for scope in SCOPES if visitor is None or visitor.allows(scope)],
-            projects=seen(request, self._store).projects(),
+            projects=seen(request, self._store).project_names(),
             audits=visitor is None or visitor.sees_all or bool(owned_projects(request)),
             links=self._store.links(user=user, projects=frozenset()) if visitor is not None else self._store.links(),
         )

@@ -28,6 +28,6 @@ def field_groups() -> list[dict[str, Any]]:
 
 
 def name_lists() -> dict[str, list[str]]:
-    """The names that a browser offers; those of models and devices are on the page already, calibrations come later."""
+    """The names that a browser offers; models and devices come when one chooses, calibrations with a model."""
     kinds = {field.catalog for field in GROUPED.values()} - {"", "models", "devices", "calibrations"}
     return {"calibrations": [], **{kind: names_of(kind) for kind in sorted(kinds)}}

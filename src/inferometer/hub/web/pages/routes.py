@@ -188,6 +188,7 @@ def routes(store: Store, *, own_machine: bool = False) -> list[Route]:
         "/runs/{run}/charts/{name}.{form}": pages.chart,
         "/compare": pages.compare,
         "/predict": pages.predict,
+        "/choices.json": pages.choices,
         "/devices": pages.devices,
         "/devices/{name}": pages.device,
         "/catalog": pages.catalog,
@@ -254,7 +255,7 @@ class Pages:
             projects=projects,
             empty=not page.rows and not any(each_project.runs for each_project in projects),
             more=None if page.after is None else listing.following(page.after),
-            trend=self._trend(request, listing) if project is not None and page.rows else None,
+            trend=self._trend(request, listing) if project and page.rows and listing.after is None else None,
             location=str(self._store.location),
             own=self._own_machine,
         )
@@ -290,7 +291,7 @@ class Pages:
         metrics = store.metrics(run.id)
         editable = {"id": row.id, **_editable(row)} if may_change(request, row) else None
         changing = {
-            "projects": store.projects(), "editable": editable, "shares": may(request, "writer", row.project),
+            "projects": store.project_names(), "editable": editable, "shares": may(request, "writer", row.project),
             "proof": proof_of(store, run),
         }  # fmt: skip
         if run.profile is None:
@@ -399,6 +400,11 @@ class Pages:
         from inferometer.hub.web.pages.catalog import predict_values  # noqa: PLC0415 - as above
 
         return html_page("predict.html", "predict", **predict_values(request.query_params))
+
+    def choices(self, _request: Request) -> Response:
+        from inferometer.hub.web.pages.catalog import choices  # noqa: PLC0415 - as above
+
+        return json_answer(choices())
 
     def devices(self, request: Request) -> Response:
         from inferometer.hub.web.pages.catalog import device_list  # noqa: PLC0415 - as above

@@ -1,5 +1,5 @@
 // Asking the API from a page: what went wrong stands where the page has a place for it.
-import { byId } from "./dom.js";
+import { byId, element } from "./dom.js";
 
 export class HubAway extends Error {}
 
@@ -18,6 +18,15 @@ export async function ask(method, path, body, signal) {
   const found = response.status === 204 ? null : await response.json().catch(() => ({ error: `The hub answered ${response.status}.` }));
   if (!response.ok) throw new Error([found?.error, found?.remedy].filter(Boolean).join(" "));
   return found;
+}
+
+// The catalog's names with their titles, for the lists of these ids: asked for when somebody comes to choose, since a
+// thousand of each hold a page up.
+export async function offerNames(lists) {
+  const answer = await fetch("/choices.json").catch(() => null);
+  const names = answer?.ok ? await answer.json() : { models: {}, devices: {} };
+  for (const [kind, id] of Object.entries(lists)) byId(id).replaceChildren(...Object.entries(names[kind]).map(([name, title]) => element("option", { value: name }, title)));
+  return names;
 }
 
 // One that waits or runs already is followed; one that has ended is measured again, since somebody pressed the button.

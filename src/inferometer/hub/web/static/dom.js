@@ -72,9 +72,9 @@ export function dragged(canvas, { hover, move, click }) {
   canvas.addEventListener("pointerleave", hideTip);
 }
 
-export function writeMoments() {
+export function writeMoments(within = document) {
   const now = Date.now() / 1000;
-  for (const each of document.querySelectorAll("time[datetime]")) {
+  for (const each of within.querySelectorAll("time[datetime]")) {
     const at = Number(each.getAttribute("datetime"));
     if (!Number.isFinite(at)) continue;
     const when = new Date(at * 1000);

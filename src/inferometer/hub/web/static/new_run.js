@@ -204,7 +204,7 @@ function deviceRow(row, ticked) {
   const beside = row.standing === "away" ? "waits until it is back" : row.ready ? ahead : row.reason;
   const state = element("td", { "data-label": "State" }, element("span", { class: `badge ${row.tone}` }, row.standing), beside ? element("span", { class: "quiet" }, ` ${beside}`) : null);
   const engines = !preview || row.own ? row.engines.join(", ") : row.predicted?.runtime && row.engines.includes(row.predicted.runtime) ? row.predicted.runtime : row.engines[0] || "no engine there opens it";
-  return element("tr", {}, element("td", { class: "tick" }, box), element("td", { "data-label": "Device" }, element("strong", {}, row.name)), state,
+  return element("tr", {}, element("td", { class: "tick" }, box), element("td", { class: "name", "data-label": "Device" }, element("strong", {}, row.name)), state,
     element("td", { "data-label": "Trust" }, row.own ? "–" : element("span", { class: "badge quiet", title: row.why }, row.trust)), predictedCell(row), element("td", { class: "cut", "data-label": "With" }, engines));
 }
 

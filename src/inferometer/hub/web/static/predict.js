@@ -1,5 +1,5 @@
 // The predict page: every move of a slider asks the cost model again; the last answer asked for is the one shown.
-import { ask as hub } from "./asking.js";
+import { ask as hub, offerNames } from "./asking.js";
 import { byId, dataOf, debounced, element } from "./dom.js";
 import { count, quantity, share } from "./format.js";
 
@@ -13,7 +13,8 @@ const SLIDERS = { batch: POWERS, prompt: STEPS, generate: STEPS, image: SIDES, t
 const WORDS = ["runtime", "weights", "kv", "activations"];
 const FLAGS = Object.fromEntries([...document.querySelectorAll("[data-flag]")].map((field) => [field.id, field.dataset.flag]));
 const DEFAULTS = { batch: 1, prompt: 512, generate: 128, tp: 1 };
-const chosen = new Set(data.chosen);
+const chosen = new Set(Object.keys(data.chosen));
+let titles = data.chosen;
 let turn = 0;
 
 function nearest(values, wanted) {
@@ -62,6 +63,8 @@ async function fit() {
   const answer = await fetch(`/api/v1/models/${encodeURIComponent(byId("model").value.trim())}/controls?${words}`).catch(() => null);
   if (!answer || !answer.ok) return;
   const found = await answer.json();
+  const { title, parameters, context } = found.model;
+  byId("model-facts").textContent = [title, parameters ? `${count(parameters)} parameters` : null, context ? `context ${count(context)}` : null].filter(Boolean).join(" · ");
   const shown = { ...found.sizes, kv: found.kv };
   for (const name of Object.keys(FLAGS)) shown[name] = found.options.includes(name);
   for (const label of document.querySelectorAll("[data-control]")) label.hidden = shown[label.dataset.control] === false;
@@ -131,7 +134,9 @@ function edgeProfiler(answer) {
 
 // Who says how long the phase that repeats takes, with the share of it.
 function sources(answer) {
-  return beside("Who says so", answer.rungs.map((row) => [row.rung, row.origin || "", [share(row.time_s, answer.rungs.reduce((sum, each) => sum + each.time_s, 0))]]));
+  const whole = answer.rungs.reduce((sum, each) => sum + each.time_s, 0);
+  const rows = answer.rungs.filter((row) => row.time_s > whole / 1000);
+  return rows.length ? beside("Who says so", rows.map((row) => [row.rung, row.origin || "", [share(row.time_s, whole)]])) : null;
 }
 
 function beside(title, rows) {
@@ -152,7 +157,7 @@ function gauge(fit) {
 
 function fitNote(fit) {
   if (!fit) return null;
-  const held = `${quantity(fit.total_bytes, "B", 3)}${fit.capacity ? ` of ${fit.capacity}` : ""}`;
+  const held = `${quantity(fit.total_bytes, "B", 3)}${fit.capacity_bytes ? ` of ${quantity(fit.capacity_bytes, "B", 3)}` : ""}`;
   const room = [fit.longest_context ? `longest context ${count(fit.longest_context)}` : null, fit.largest_batch ? `largest batch ${count(fit.largest_batch)}` : null].filter(Boolean);
   if (fit.fits === false && fit.devices_at_least) room.push(`at least ${count(fit.devices_at_least)} devices`);
   return element("p", { class: "gauge-note" }, [held, ...room].join(" · "));
@@ -175,7 +180,7 @@ function card(answer) {
 
 // The first answer takes a moment; what is coming, and its place, can be seen meanwhile.
 function waiting(name) {
-  return element("article", { class: "answer", "data-device": name }, element("header", {}, element("strong", {}, data.devices.find((device) => device.name === name)?.title || name)), element("p", { class: "quiet" }, "Predicting …"));
+  return element("article", { class: "answer", "data-device": name }, element("header", {}, element("strong", {}, titles[name] ?? name)), element("p", { class: "quiet" }, "Predicting …"));
 }
 
 async function ask() {
@@ -183,22 +188,17 @@ async function ask() {
   const asked = question();
   const box = byId("answers");
   if (!asked.devices.length) { box.replaceChildren(element("p", { class: "none" }, "Add a device to see an answer.")); return; }
-  if (!box.children.length) box.replaceChildren(...asked.devices.map(waiting));
   for (const each of box.children) each.classList.add("stale");
   const [found, problem] = await hub("POST", "/predict", asked).then((answer) => [answer, null], (error) => [null, error.message]);
   if (mine !== turn) return;
   if (problem) { box.replaceChildren(element("p", { class: "callout bad", role: "alert" }, problem)); return; }
   remember(asked);
   box.replaceChildren(...found.answers.map(card));
-  const row = data.models.find((model) => model.name === asked.model);
-  if (row) byId("model-facts").textContent = [row.title, row.parameters ? `${count(row.parameters)} parameters` : null, row.context ? `context ${count(row.context)}` : null].filter(Boolean).join(" · ");
 }
 
 function start() {
-  // Names to choose from, when somebody comes to choose: making a thousand of them holds a page up.
-  for (const [field, list] of [["model", "models"], ["device", "devices"]]) {
-    byId(field).addEventListener("focus", () => byId(list).replaceChildren(...data[list].map((one) => element("option", { value: one.name }, one.title))), { once: true });
-  }
+  let offered = null;
+  for (const field of document.querySelectorAll("[list=models], [list=devices]")) field.addEventListener("focus", () => { offered ??= offerNames({ models: "models", devices: "devices" }).then((names) => { titles = { ...titles, ...names.devices }; }); });
   byId("model").value = data.model;
   for (const [name, values] of Object.entries(SLIDERS)) {
     const slider = byId(`${name}-slide`);
@@ -214,14 +214,21 @@ function start() {
     else byId(name).value = data.asked[name];
   }
   for (const name of ["kv", "activations", "context", ...Object.keys(FLAGS)]) if (data.asked[name]) byId(name).closest("details").open = true;
-  const known = new Set(data.devices.map((device) => device.name));
-  const add = () => { const name = byId("device").value.trim(); if (known.has(name)) { chosen.add(name); byId("device").value = ""; fit().then(ask); } };
+  const add = async () => {
+    const name = byId("device").value.trim();
+    await offered;
+    if (!Object.hasOwn(titles, name) || byId("device").value.trim() !== name) return;
+    chosen.add(name);
+    byId("device").value = "";
+    fit().then(ask);
+  };
   byId("device").addEventListener("input", add);
   byId("device").addEventListener("change", add);
   byId("ask").addEventListener("input", debounced((event) => { if (event.target.id !== "device" && event.target.id !== "model") ask(); }, 30));
   byId("model").addEventListener("change", () => fit().then(ask));
   byId("weights").addEventListener("change", () => fit().then(ask));
   byId("ask").addEventListener("submit", (event) => { event.preventDefault(); ask(); });
+  byId("answers").replaceChildren(...[...chosen].map(waiting));
   fit().then(ask);
 }
 

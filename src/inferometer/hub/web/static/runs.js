@@ -1,6 +1,6 @@
 // The list of runs: choosing some to compare or change, its columns, and keys to walk it.
 import { drawCharts } from "./charts.js";
-import { byId, dataOf, element, keep, kept, writeMoments } from "./dom.js";
+import { byId, element, keep, kept, writeMoments } from "./dom.js";
 import { edit } from "./edit.js";
 
 const MOST = 8;
@@ -12,8 +12,7 @@ function chosen() {
 
 // Those that whoever looks may change.
 function mine() {
-  const rows = dataOf("run-rows") ?? {};
-  return chosen().filter((box) => box.value in rows);
+  return chosen().map((box) => box.closest("tr")).filter((row) => row.dataset.change);
 }
 
 function told() {
@@ -33,8 +32,7 @@ function compare(event) {
 }
 
 function change() {
-  const rows = dataOf("run-rows");
-  edit(mine().map((box) => ({ id: box.value, ...rows[box.value] })));
+  edit(mine().map((row) => ({ id: row.dataset.run, ...JSON.parse(row.dataset.change) })));
 }
 
 function showColumns(keys) {
@@ -87,41 +85,69 @@ function showViews() {
   byId("views").querySelector("ul").replaceChildren(...lines, element("li", { class: "view" }, box, element("button", { type: "button", onclick: save }, "Save")));
 }
 
-// A list of any length: pages come as one scrolls, and those far away leave only their height behind.
+// A list of any length: pages come as one scrolls. Those far away leave only their height behind, and the rows of those
+// left long ago are asked for again: a hundred thousand of them would fill the memory of a browser.
 const NEAR = "1500px";
+const HELD = 20;
+const held = new Set();
 const far = new IntersectionObserver((seen) => {
   for (const { target, isIntersecting } of seen) {
-    if (isIntersecting && target.kept) { target.replaceChildren(...target.kept); target.kept = null; writeMoments(); told(); }
-    else if (!isIntersecting && !target.kept && !target.querySelector("input:checked, :focus")) {
-      const high = target.offsetHeight;
-      target.kept = [...target.children];
-      target.replaceChildren(element("tr", { class: "spacer", "aria-hidden": true }, element("td", { colspan: 99 })));
-      target.querySelector("td").style.height = `${high}px`;
-    }
+    target.near = isIntersecting;
+    if (isIntersecting && target.spacer) comeBack(target);
+    else if (!isIntersecting && !target.spacer && !target.querySelector("input:checked, :focus")) leave(target);
   }
 }, { rootMargin: NEAR });
 
-async function next(link) {
-  const answer = await fetch(link.href).catch(() => null);
-  if (!answer?.ok) return; // the link is still there to press
-  const page = new DOMParser().parseFromString(await answer.text(), "text/html");
-  const rows = document.adoptNode(page.querySelector("#runs tbody"));
-  byId("runs").append(rows);
+function leave(body) {
+  body.spacer = element("tr", { class: "spacer", "aria-hidden": true }, element("td", { colspan: 99 }));
+  body.spacer.firstChild.style.height = `${body.offsetHeight}px`;
+  body.kept = [...body.children];
+  body.replaceChildren(body.spacer);
+  held.add(body);
+  for (const oldest of held) { if (held.size <= HELD) break; held.delete(oldest); oldest.kept = null; }
+}
+
+async function comeBack(body) {
+  const rows = body.kept ?? [...((await pageAt(body.from))?.querySelector("#runs tbody")?.children ?? [])];
+  if (!rows.length || !body.near || !body.spacer) return; // nobody looks any more, or the hub is away: the next time
+  held.delete(body);
+  body.spacer = body.kept = null;
+  body.replaceChildren(...rows);
+  dress(body);
+}
+
+async function pageAt(address) {
+  const answer = await fetch(address).catch(() => null);
+  return answer?.ok ? new DOMParser().parseFromString(await answer.text(), "text/html") : null;
+}
+
+// Rows that have just come, as those that are there: with the same columns, and times in words.
+function dress(body) {
   const hidden = [...document.querySelectorAll("#runs thead [data-column]")].filter((cell) => cell.hidden).map((cell) => cell.dataset.column);
-  for (const cell of rows.querySelectorAll("[data-column]")) cell.hidden = hidden.includes(cell.dataset.column);
-  const known = byId("run-rows");
-  const more = page.getElementById("run-rows");
-  if (known && more) known.textContent = JSON.stringify({ ...JSON.parse(known.textContent), ...JSON.parse(more.textContent) });
+  for (const cell of body.querySelectorAll("[data-column]")) cell.hidden = hidden.includes(cell.dataset.column);
+  writeMoments(body);
+  told();
+}
+
+async function next(link) {
+  const from = link.href;
+  const page = await pageAt(from);
+  const rows = page && document.adoptNode(page.querySelector("#runs tbody"));
+  if (!rows) return; // the link is still there to press
+  rows.from = from;
+  byId("runs").append(rows);
   const after = page.querySelector("#more a");
   if (after) link.href = after.href; else byId("more").remove();
-  writeMoments();
+  dress(rows);
   far.observe(rows);
 }
 
 function scrollOn() {
   const link = document.querySelector("#more a");
   if (!link) return;
-  far.observe(document.querySelector("#runs tbody"));
+  const first = document.querySelector("#runs tbody");
+  first.from = window.location.href;
+  far.observe(first);
   let busy = false;
   const end = new IntersectionObserver(async (seen) => {
     if (!seen.at(-1).isIntersecting || busy) return; // of several at once the last is how it is now

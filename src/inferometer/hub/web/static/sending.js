@@ -55,7 +55,7 @@ export async function sortedOut(chosen) {
 
 export function hashed(blob, tell, signal) {
   return new Promise((done, failed) => {
-    const worker = new Worker("/static/hashing.js", { type: "module" });
+    const worker = new Worker(new URL("./hashing.js", import.meta.url), { type: "module" });
     const end = (finish, value) => { worker.terminate(); finish(value); };
     signal.addEventListener("abort", () => end(failed, signal.reason));
     worker.onerror = () => end(failed, new Error("The file could not be read."));

@@ -1,5 +1,5 @@
 // The Pareto explorer: rows from the hub or from a file, any two columns against each other, the front drawn through.
-import { ask, attempt } from "./asking.js";
+import { ask, attempt, offerNames } from "./asking.js";
 import { byId, colour, dataOf, element, hideTip, showTip } from "./dom.js";
 import { count, logTicks, quantity } from "./format.js";
 
@@ -182,7 +182,8 @@ function hover(event) {
 }
 
 options();
-for (const list of ["models", "devices"]) byId(list).addEventListener("focus", () => byId(`known-${list}`).replaceChildren(...data[list].map((name) => element("option", { value: name }))), { once: true });
+let named = null;
+for (const list of ["models", "devices"]) byId(list).addEventListener("focus", () => { named ??= offerNames({ models: "known-models", devices: "known-devices" }); });
 byId("models").value = data.asked.models.join(", ");
 byId("devices").value = data.asked.devices.join(", ");
 byId("ask").addEventListener("submit", sweep);
