@@ -344,8 +344,8 @@ def test_every_filter_of_a_list_arrives():
 
 
 def test_a_command_is_kept_without_its_secrets(monkeypatch):
-    typed = ["inferometer", "load", "http://me:pw@h", "--header", "A: b", "--header=C: d", "--rate", "1"]
+    typed = ["inferometer", "load", "http://me:pw@h", "--header", "A: b", "--header=C: d", "--proxy", "me:pw@p:1"]
     monkeypatch.setattr("sys.argv", typed)
-    assert load.command_line() == "inferometer load 'http://…@h' --header 'A: …' '--header=C: …' --rate 1"
+    assert load.command_line() == "inferometer load 'http://…@h' --header 'A: …' '--header=C: …' --proxy '…@p:1'"
     monkeypatch.setattr("sys.argv", ["inferometer", "push", "--token", "s3", "--token=s4", "postgresql://u:pw@h/d"])
     assert command_line() == "inferometer push --token '***' '--token=***' 'postgresql://u:***@h/d'"

@@ -261,7 +261,7 @@ def command_line() -> str:
     words, shown = list(sys.argv[1:]), ["inferometer"]
     hide = False
     for word in words:
-        text = re.sub(r"//[^/@\s]+@", f"//{_SECRET}@", word)
+        text = re.sub(r"(//|^|=)[^/@=\s]+:[^/@\s]*@|(//)[^/@\s]+@", rf"\1\2{_SECRET}@", word)
         if hide or word.startswith("--header="):
             name = word.removeprefix("--header=").partition(":")[0]
             text = f"{'--header=' if not hide else ''}{name}: {_SECRET}"
