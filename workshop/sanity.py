@@ -150,6 +150,7 @@ EXPLAINED = {
     ("cpu", "linear", "published * other CPUs with litert"): "as convolutions",
     ("cpu", "convolution", "published * other CPUs with opencv-dnn"): "a depthwise one reaches a fiftieth of a peak "
     "that is of products, without a kernel of its own",
+    ("cpu", "convolution", "published * other CPUs with paddle"): "as with opencv-dnn",
     (
         "npu",
         "linear",

@@ -48,8 +48,9 @@ def test_a_checkpoint_in_halves_is_widened_as_it_is_loaded(tmp_path):
             assert (mine.time_s, mine.bytes) == (theirs.time_s, theirs.bytes)
 
 
-def test_only_pytorch_holds_a_model_in_another_float():
-    assert {name for name, each in engines().items() if each.effects.held} == {"torch-eager", "torch-compile"}
+def test_engines_without_kernels_of_halves_hold_a_model_in_another_float():
+    holding = {"torch-eager", "torch-compile", "onnxruntime", "litert"}
+    assert {name for name, each in engines().items() if each.effects.held} == holding
     assert formats(answered(runtime="ideal", on=GPU))[1] in {None, "bf16"}
 
 

@@ -279,3 +279,10 @@ def test_what_was_published_of_a_device_stands_before_what_an_engine_keeps_up_wi
     mine, other = (fitted_prior(standing_of(row, name, precision)).classes for name in ("tensorrt", "torch-compile"))
     assert mine["convolution.window"][0] < other["convolution.window"][0]
     assert mine["linear"][0] >= other["linear"][0], "networks of convolutions say nothing of an encoder's products"
+
+
+def test_a_larger_picture_takes_no_less_time_where_only_the_smaller_was_measured():
+    """A model at a size that nobody measured had the effect of whatever is like it, and not its own."""
+    for on, runtime in (("apple-m2-ultra-gpu", "onnxruntime"), ("nvidia-l4", "tensorrt"), ("amd-epyc-9654", "ncnn")):
+        times = [ask("yolov8n", on=on, runtime=runtime, image=side).answer().summary.latency_s for side in (640, 1280)]
+        assert times[0] <= times[1] * (1 + 1e-9)

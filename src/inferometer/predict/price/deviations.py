@@ -556,7 +556,8 @@ def model_effect(
     if standing.unit not in known.base:
         return NO_EFFECT
     own = known.features.get(model) or (None if features is None else features())
-    times = exp(_expected(model, own, engine, formats))
+    sized = _measured_size(model)
+    times = exp(_expected(sized, known.features.get(sized) or own, engine, formats))
     if not seen and (other := _kept_up_with(standing)) is not None:
         times = min(times, model_effect(model, other, phase, features).times)
     return ModelEffect(
@@ -564,6 +565,20 @@ def model_effect(
         devices=max(seen, default=0),
         likeness=1.0 if seen else _likeness(own, engine),
     )
+
+
+@lru_cache(maxsize=4096)
+def _measured_size(model: str) -> str:
+    """The model at the nearest size of picture that was measured: the same layers err alike.
+
+    A larger picture was answered faster, since an effect of whatever is like it took the place of the model's own.
+    """
+    known = known_deviations().features
+    name, _, side = model.rpartition("@")
+    if model in known or not side.isdecimal():
+        return model
+    sizes = [int(each.rpartition("@")[2]) for each in known if each.rpartition("@")[0] == name]
+    return f"{name}@{min(sizes, key=lambda size: abs(log(size / int(side))))}" if sizes else model
 
 
 def _pulls_with(engine: str) -> Iterator[Mapping[str, tuple[float, int]]]:
