@@ -46,9 +46,7 @@ SLICES: dict[str, tuple[str, float, dict[str, object]]] = {
         f"vLLM on H100, batch {batch}": ("argonne, H100 and A100", 0.10, {**H100_VLLM, "batch": (batch, batch)})
         for batch in (1, 16, 32, 64)
     },
-    **{
-        f"vLLM on H100, TP {tp}": ("argonne, H100 and A100", 0.10, {**H100_VLLM, "tp": (tp, tp)}) for tp in (1, 2, 4)
-    },
+    **{f"vLLM on H100, TP {tp}": ("argonne, H100 and A100", 0.10, {**H100_VLLM, "tp": (tp, tp)}) for tp in (1, 2, 4)},
 }
 
 
