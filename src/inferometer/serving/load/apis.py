@@ -14,7 +14,7 @@ from ipaddress import ip_address
 from math import inf
 from typing import TYPE_CHECKING, Any, Literal
 from urllib.parse import SplitResult, unquote, urlsplit
-from urllib.request import getproxies_environment, proxy_bypass_environment
+from urllib.request import getproxies_environment, proxy_bypass
 
 from inferometer.core.errors import DomainError, FormatError
 from inferometer.core.frozen import frozen
@@ -109,7 +109,7 @@ def proxied(address: Address, proxy: str | None = None) -> Address:
     """
     if proxy is None and not _is_here(address.host):
         named = getproxies_environment()
-        if not proxy_bypass_environment(f"{address.host}:{address.port}", named):
+        if named and not proxy_bypass(f"{address.host}:{address.port}"):
             proxy = named.get(address.scheme) or named.get("all")
     return address if proxy in {None, "", "off"} else replace(address, proxy=_parse_proxy(str(proxy)))
 

@@ -132,7 +132,7 @@ class Pool:
             transport, _ = await loop.create_connection(lambda: first, proxy.host, proxy.port)
         except OSError as error:
             raise Fault("proxy", f"the proxy {proxy.shown}: {fault_of(error).message}") from None
-        if isinstance(first, _Tunnel):
+        if isinstance(first, _Tunnel) and self._tls is not None:
             try:
                 await first.opened
                 secured = await loop.start_tls(transport, connection, self._tls, server_hostname=self._address.host)

@@ -250,8 +250,8 @@ async def prompt_maker(  # noqa: PLR0913 - the server, and how prompts are made 
     """Prompts whose tokens this server counts as we do; where it cannot be asked, the maker says so."""
     whose, words = "a tokenizer on this machine", () if tokenizer is None else _single_here(tokenizer)
     if facts.fault is not None or endpoint.api == "template":
-        how = {"how": f"one token a word, by {whose}"} if words else {}
-        return PromptMaker(words=words or WORDS, seed=seed, tokenizer=tokenizer, **how)
+        unasked = PromptMaker(words=words or WORDS, seed=seed, tokenizer=tokenizer)
+        return replace(unasked, how=f"one token a word, by {whose}") if words else unasked
     if not words:
         whose, words = "the server's tokenizer", await single_tokens(pool, endpoint, facts.engine)
     maker = PromptMaker(words=words or WORDS, seed=seed, tokenizer=tokenizer)
