@@ -2,12 +2,14 @@
 
 import shutil
 from math import prod
+from pathlib import Path
 
 import pytest
 
 from contract.runtime_cases_ctranslate2 import HEADS, HIDDEN, KV_HEADS, LAYERS, MLP, VOCABULARY, write_llama
 from inferometer.core.errors import FormatError
 from inferometer.core.graph import is_generative
+from inferometer.formats.base import Peek
 from inferometer.formats.ctranslate2 import reader
 from inferometer.formats.ctranslate2.graph import ModelBin, Variable, decoder_graph, read_variables
 from inferometer.formats.resolve import read
@@ -85,3 +87,12 @@ def test_a_translator_is_named_for_what_it_is(folder, tmp_path):
     (other / "model.bin").write_bytes(raw.replace(b"TransformerDecoderSpec", b"TransformerEncoderSpec"))
     with pytest.raises(FormatError, match="TransformerEncoderSpec"):
         reader.read(other)
+
+
+@pytest.mark.parametrize(
+    ("length", "is_one"), [(5, False), (6, True), (99, True), (100, False)]
+)  # with the zero at the end of the name
+def test_a_file_is_known_by_the_name_of_a_class_of_six_to_ninety_nine_bytes(length, is_one):
+    name = b"A" * (length - 5) + b"Spec\0"
+    head = (6).to_bytes(4, "little") + length.to_bytes(2, "little") + name
+    assert (reader.match(Peek(path=Path("model.bin"), size=len(head), head=head)) > 0) == is_one

@@ -1,8 +1,9 @@
 import pytest
 
 from inferometer.formats.onnx.faults import Fault
+from inferometer.formats.onnx.parse import _parse_type
 from inferometer.formats.onnx.wire import BYTES, FIXED32, VARINT, Wire, signed
-from unit.formats.onnx.onnx_bytes import field, varint
+from unit.formats.onnx.onnx_bytes import FLOAT, field, shape, varint
 
 
 def fields(data):
@@ -68,3 +69,10 @@ def test_a_name_must_be_text_of_a_bearable_length():
 def test_a_fault_says_where_from_the_outside_in():
     fault = Fault("it is broken", offset=12).at("tensor 'w'").at("node 'n'")
     assert str(fault) == "it is broken (node 'n', tensor 'w', byte 12)"
+
+
+@pytest.mark.parametrize("before", [b"", field(6, "a denotation"), field(1, 7), field(99, b"of a later version")])
+def test_a_type_is_read_whatever_stands_before_it(before):
+    data = before + field(1, field(1, FLOAT) + field(2, shape((2, "n", None))))
+    found = _parse_type(Wire(data), 0, len(data), depth=0)
+    assert (found.group, found.dtype, found.axes) == ("tensor", "f32", (2, "n", None))

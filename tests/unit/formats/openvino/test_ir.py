@@ -3,6 +3,7 @@
 import pytest
 
 from inferometer.core.errors import FormatError
+from inferometer.formats.onnx.faults import MAX_RANK
 from inferometer.formats.openvino import reader
 from unit.formats.openvino.ir_text import Ir, convolution_ir
 
@@ -127,6 +128,17 @@ def test_a_loop_keeps_its_weights(tmp_path):
 def test_what_is_wrong_is_said(text, words, tmp_path):
     with pytest.raises(FormatError, match=words):
         read(text, tmp_path)
+
+
+def test_a_tensor_has_as_many_dimensions_as_any_file_may_have_and_no_more(tmp_path):
+    def made(rank):
+        ir = Ir()
+        ir.result(ir.layer("ReLU", [(ir.parameter("x", (1,) * rank), (1,) * rank)], [(1,) * rank]), (1,) * rank)
+        return ir
+
+    assert len(read(made(MAX_RANK), tmp_path).outputs[0].shape) == MAX_RANK
+    with pytest.raises(FormatError, match=f"more than {MAX_RANK} dimensions"):
+        read(made(MAX_RANK + 1), tmp_path)
 
 
 def test_entities_are_not_expanded(tmp_path):

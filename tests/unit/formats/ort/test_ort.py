@@ -94,3 +94,19 @@ def test_a_size_below_nothing_or_without_a_name_is_open(tmp_path):
     (op,) = read(session(body), tmp_path).blocks[0].ops
     shape = op.outputs[0].shape
     assert (str(shape[2]), shape[3], len({str(size) for size in shape})) == ("n", 4, 4)
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        Table({1: ("B", 9), 2: Table({0: ("i", 1)})}),  # of a later version
+        Table({1: ("B", 0), 2: Table({0: ("i", 1)})}),
+        Table({1: ("B", 1)}),  # a tensor without its element
+        Table({}),
+    ],
+)
+def test_of_a_type_that_is_not_known_only_that_it_has_a_size_is_known(kind, tmp_path):
+    given = Table({0: "x", 2: kind})
+    body = graph([node("Identity", ["x"], ["y"])], [given], ["x"], ["y"])
+    (made,) = read(session(body), tmp_path).inputs
+    assert (made.dtype, [str(dim) for dim in made.shape]) == (None, ["x.size"])
