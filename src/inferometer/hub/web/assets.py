@@ -6,7 +6,6 @@ for none of them when it turns to the next page. Vega is bundled once by vl-conv
 
 import gzip
 import hashlib
-import mimetypes
 import re
 import threading
 from collections.abc import Mapping
@@ -27,6 +26,7 @@ from inferometer.understand.view.html_report import module_order
 STATIC = Path(__file__).parent / "static"
 _LOCK = threading.Lock()
 _MARK = re.compile(r"[0-9a-f]{12}")
+_KINDS = {"js": "text/javascript", "css": "text/css", "svg": "image/svg+xml"}  # a system's own table may say otherwise
 _FOR_GOOD = "public, max-age=31536000, immutable"
 WEEK = "public, max-age=604800"
 
@@ -69,8 +69,7 @@ async def static_asset(request: Request) -> Response:
     headers = {"etag": f'W/"{_mark()}"', "cache-control": _FOR_GOOD if mark == _mark() else "no-cache"}
     if request.headers.get("if-none-match") == headers["etag"]:
         return Response(status_code=304, headers=headers)
-    kind = mimetypes.guess_type(name)[0] or "application/octet-stream"
-    return compressed(request, data, "text/javascript" if name.endswith(".js") else kind, headers)
+    return compressed(request, data, _KINDS[name.rpartition(".")[2]], headers)
 
 
 def compressed(request: Request, data: bytes, kind: str, headers: Mapping[str, str]) -> Response:

@@ -500,6 +500,32 @@ def test_scripts_and_styles_are_kept_by_the_browser_and_asked_after(here):
     assert client.post("/devices").status_code == 405
 
 
+def test_what_a_list_keeps_to_change_a_run_stays_data_whatever_the_run_is_called(here):
+    """It is in an attribute of the row: a name must not end it, nor add another."""
+    from html.parser import HTMLParser
+
+    store, client = here
+    for name in (
+        HOSTILE,
+        "' onmouseover='window.hacked=1",
+        '" autofocus onfocus="window.hacked=1',
+        "&#39; \\u0027 </tr>",
+    ):
+        run = store.add(network(2), "hostile rows", name=name, tags=[name.replace(" ", "")[:20]])
+        rows = []
+
+        class Rows(HTMLParser):
+            def handle_starttag(self, tag, attributes, run=run, rows=rows):
+                if tag == "tr" and ("data-run", run) in attributes:
+                    rows.append(dict(attributes))
+
+        Rows().feed(client.get("/projects/hostile%20rows").text)
+        (row,) = rows
+        assert set(row) == {"data-run", "data-change"}
+        kept = json.loads(row["data-change"])
+        assert (kept["name"], kept["tags"], kept["project"]) == (name, [name.replace(" ", "")[:20]], "hostile rows")
+
+
 def test_what_a_page_loads_is_kept_for_good_under_an_address_that_changes_with_it(here):
     """The next page asks for nothing again; after an update its addresses are new, and the old ones still answer."""
     client = here[1]

@@ -232,4 +232,6 @@ def environment_text(value: Any) -> str:
         return ", ".join(f"{name} {environment_text(item)}" for name, item in parts)
     if isinstance(value, list | tuple):
         return f"{len(value)} values" if _is_series(value) else ", ".join(map(environment_text, value))
+    if isinstance(value, bool):
+        return "yes" if value else "no"
     return f"{value:.4g}" if isinstance(value, float) else str(value)
