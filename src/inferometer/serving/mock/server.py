@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from contextlib import suppress
+from time import time
 from typing import TYPE_CHECKING, Any
 
 from inferometer.serving.load.prompts import WORDS
@@ -121,10 +122,14 @@ class MockServer:
     def _piece(self, text: str, finish: str | None, usage: object, *, is_chat: bool) -> dict[str, Any]:
         what = {"delta": {"content": text} if text else {}} if is_chat else {"text": text}
         told = {} if usage is None else {"usage": usage}
-        return {**self._named(is_chat=is_chat), "choices": [{"index": 0, "finish_reason": finish, **what}], **told}
+        named = self._named(is_chat=is_chat)
+        if is_chat:
+            named["object"] = "chat.completion.chunk"  # by which clients tell a piece of a stream from a whole answer
+        return {**named, "choices": [{"index": 0, "finish_reason": finish, **what}], **told}
 
     def _named(self, *, is_chat: bool) -> dict[str, Any]:
-        return {"id": "mock", "object": "chat.completion" if is_chat else "text_completion", "model": self._model}
+        kind = "chat.completion" if is_chat else "text_completion"
+        return {"id": "mock", "object": kind, "created": int(time()), "model": self._model}
 
 
 def _said(asked: Mapping[str, Any], *, is_chat: bool) -> list[tuple[str, str]]:
