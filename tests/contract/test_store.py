@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from sqlalchemy import event, func, inspect, select, text
 from sqlalchemy import text as text_of
 
+from fakes.fleet import DEVICES, submitted
 from inferometer.core.errors import DomainError, SchemaError, UnknownNameError
 from inferometer.core.machine import MachineFacts
 from inferometer.core.profile import Verification
@@ -31,7 +32,7 @@ from inferometer.store.queue.fleet import Fleet
 from inferometer.store.queue.values import NewDevice
 from inferometer.store.recording import recording
 from inferometer.store.schema import downgrade, prepare, revision_of, run_alembic
-from inferometer.store.tables import artifacts, metadata, profiles, runs, tags
+from inferometer.store.tables import artifacts, fleet_events, metadata, profiles, runs, tags
 from inferometer.store.upserts import put_new
 from unit.store import postgres
 from unit.store.profiles import profile
@@ -841,6 +842,18 @@ def test_on_the_way_down_the_tables_are_those_of_the_way_up(kind):
         up = {revision: stepped("upgrade", revision) for revision in REVISIONS}
         down = {revision: stepped("downgrade", revision) for revision in REVISIONS[-2::-1]}
     assert down == {revision: up[revision] for revision in REVISIONS[:-1]}
+
+
+def test_an_earlier_version_hears_of_no_state_that_it_does_not_know(store):
+    fleet = Fleet.of(store)
+    fleet.register(DEVICES[0])
+    job = submitted(fleet)
+    said = {"number": 99, "document": '{"at":1,"state":"inconclusive"}'}
+    store.database.write(lambda connection: connection.execute(fleet_events.insert().values(job_id=job, **said)))
+    downgrade(store.database, "0007")
+    with store.database.reading() as connection:
+        kept = connection.execute(text("SELECT document FROM fleet_events WHERE number = 99")).scalar_one()
+    assert kept == '{"at":1,"state":"failed"}'
 
 
 def test_who_held_a_token_before_there_were_members_sees_as_much_as_before(store, place):
