@@ -7,16 +7,17 @@ import shutil
 import signal
 import subprocess
 import sys
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from sqlalchemy import event, func, select, text
+from sqlalchemy import event, func, inspect, select, text
 from sqlalchemy import text as text_of
 
+from fakes.fleet import DEVICES, submitted
 from inferometer.core.errors import DomainError, SchemaError, UnknownNameError
 from inferometer.core.machine import MachineFacts
 from inferometer.core.profile import Verification
@@ -30,8 +31,8 @@ from inferometer.store.queue.devices import Registrar
 from inferometer.store.queue.fleet import Fleet
 from inferometer.store.queue.values import NewDevice
 from inferometer.store.recording import recording
-from inferometer.store.schema import downgrade, prepare, revision_of
-from inferometer.store.tables import artifacts, metadata, profiles, runs, tags
+from inferometer.store.schema import downgrade, prepare, revision_of, run_alembic
+from inferometer.store.tables import artifacts, fleet_events, metadata, profiles, runs, tags
 from inferometer.store.upserts import put_new
 from unit.store import postgres
 from unit.store.profiles import profile
@@ -818,6 +819,43 @@ def test_down_and_up_again_keeps_the_runs(store, place, tmp_path, back):
         assert bool(again.users()) == (back >= "0002")
 
 
+def shape_of(connection):
+    """Of every table its columns and its indexes."""
+    seen = inspect(connection)
+    return {
+        table: (
+            sorted((each["name"], str(each["type"]), each["nullable"]) for each in seen.get_columns(table)),
+            sorted((each["name"], tuple(each["column_names"])) for each in seen.get_indexes(table)),
+        )
+        for table in seen.get_table_names()
+    }
+
+
+def test_on_the_way_down_the_tables_are_those_of_the_way_up(kind):
+    with closing(open_database(locate(kind.empty()))) as database:
+
+        def stepped(name, revision):
+            database.write(lambda connection: run_alembic(name, connection, revision))
+            with database.reading() as connection:
+                return shape_of(connection)
+
+        up = {revision: stepped("upgrade", revision) for revision in REVISIONS}
+        down = {revision: stepped("downgrade", revision) for revision in REVISIONS[-2::-1]}
+    assert down == {revision: up[revision] for revision in REVISIONS[:-1]}
+
+
+def test_an_earlier_version_hears_of_no_state_that_it_does_not_know(store):
+    fleet = Fleet.of(store)
+    fleet.register(DEVICES[0])
+    job = submitted(fleet)
+    said = {"number": 99, "document": '{"at":1,"state":"inconclusive"}'}
+    store.database.write(lambda connection: connection.execute(fleet_events.insert().values(job_id=job, **said)))
+    downgrade(store.database, "0007")
+    with store.database.reading() as connection:
+        kept = connection.execute(text("SELECT document FROM fleet_events WHERE number = 99")).scalar_one()
+    assert kept == '{"at":1,"state":"failed"}'
+
+
 def test_who_held_a_token_before_there_were_members_sees_as_much_as_before(store, place):
     for project in ("phones", "cars"):
         store.create_project(project)
@@ -843,8 +881,6 @@ def test_all_the_way_down_leaves_nothing_of_ours(store, place):
     store.add(profile())
     downgrade(store.database, "base")
     with store.database.reading() as connection:
-        from sqlalchemy import inspect
-
         assert set(inspect(connection).get_table_names()) <= {VERSION_TABLE}
     with open_store(place) as again:
         assert again.count() == 0

@@ -12,7 +12,7 @@ from inferometer.engines.feeding import require_fitting
 from inferometer.engines.host import default_threads, threads_of
 from inferometer.engines.onnxruntime.faults import engine_words, fault_of
 from inferometer.engines.onnxruntime.loading import CPU, choose_providers, placement_notes, to_port, unit_of
-from inferometer.engines.onnxruntime.text import decoder_of, empty_shape, feeds
+from inferometer.engines.onnxruntime.text import DecoderSession, decoder_of, empty_shape, feeds
 from inferometer.engines.tokens import end_tokens, load_tokeniser
 
 CUDA = "CUDAExecutionProvider"
@@ -223,3 +223,16 @@ def test_a_tokeniser_that_cannot_be_read_says_why(tmp_path):
 def test_tokens_that_end_a_text_are_read_from_the_config_beside_it(tmp_path, text, ends):
     (tmp_path / "config.json").write_text(text)
     assert end_tokens(tmp_path / "m.onnx") == ends
+
+
+@pytest.mark.parametrize(
+    ("recorder", "provider", "idle_s"),
+    [
+        (SimpleNamespace(timers=SimpleNamespace(step_s=4.0)), "CPUExecutionProvider", 4.0),
+        (SimpleNamespace(timers=SimpleNamespace(step_s=4.0)), "CUDAExecutionProvider", None),  # beside each other
+        (None, "CPUExecutionProvider", None),
+    ],
+)
+def test_what_a_decoders_step_idles_is_known_where_its_kernels_follow_each_other(recorder, provider, idle_s):
+    session = SimpleNamespace(_recorder=recorder, _plan=SimpleNamespace(providers=[(provider, {})]))
+    assert DecoderSession.idle_per_step_s.fget(session) == idle_s

@@ -35,7 +35,7 @@ def test_a_config_may_say_torchvisions_name():
 def test_a_config_is_found_in_a_folder_and_beside_weights(tmp_path):
     (tmp_path / "config.json").write_text('{"model_type": "llama"}')
     (tmp_path / "model.safetensors").write_bytes(b"")
-    for path in (tmp_path, tmp_path / "config.json", tmp_path / "model.safetensors"):
+    for path in (tmp_path, *(tmp_path / name for name in ("config.json", "model.safetensors", "model.index.json"))):
         assert config_of(path) == {"model_type": "llama"}
 
 

@@ -1,5 +1,6 @@
 """MNN's converter and quantiser: fewer bits, rounded and not cut, and a Softmax that it would misread."""
 
+import json
 from contextlib import closing
 from dataclasses import replace
 from importlib.util import find_spec
@@ -14,9 +15,10 @@ if find_spec("_tools") is None:
 
 from onnx import helper, numpy_helper, save
 
-from inferometer.core.errors import FormatError
+from inferometer.core.errors import DomainError, FormatError
 from inferometer.engines.base import Target
 from inferometer.engines.mnn import runtime
+from inferometer.engines.mnn.convert import _write_sample
 from inferometer.engines.order import ToolOrder
 from inferometer.formats.mnn import reader
 from inferometer.measure.calibrate.probes.workshop import Workshop
@@ -137,3 +139,17 @@ def test_what_the_converter_cannot_make_says_so(carried_out, tmp_path):
     (tmp_path / "log.txt").write_text("The device supports: fp16:1\n:220: These Op Not Support: ONNX::Nobody\n")
     with pytest.raises(FormatError, match="made nothing of it: it does not know ONNX::Nobody"):
         carried_out("mnn", order)
+
+
+def test_a_sample_has_a_file_for_every_input_with_its_very_numbers(tmp_path):
+    given = {"a": np.array([[0.1, 2, 3], [1e-7, 5, -6]], np.float32), "b": np.array([[[7.5]]], np.float32)}
+    np.savez(tmp_path / "sample.npz", **given)
+    _write_sample(tmp_path / "sample", tmp_path / "sample.npz")
+    told = json.loads((tmp_path / "sample" / "input.json").read_text())
+    assert told == {"inputs": [{"name": "a", "shape": [2, 3]}, {"name": "b", "shape": [1, 1, 1]}], "outputs": []}
+    for name, numbers in given.items():
+        read = np.loadtxt(tmp_path / "sample" / f"{name}.txt", dtype=np.float32, ndmin=1)
+        assert read.tolist() == numbers.ravel().tolist()
+    np.savez(tmp_path / "other.npz", **{"a/b": given["a"]})
+    with pytest.raises(DomainError, match="'a/b' is none"):
+        _write_sample(tmp_path / "other", tmp_path / "other.npz")
