@@ -180,7 +180,7 @@ def test_a_row_highlights_its_bar(page, here):
 @CHARTS
 def test_a_load_test_draws_its_levels_and_requests(page, here):
     run = here[0].add(sweep_profile(), name="load")
-    page.set_viewport_size({"width": 390, "height": 6000})  # everything is in view, so everything is drawn
+    page.set_viewport_size({"width": 390, "height": 8000})  # everything is in view, so everything is drawn
     page.goto(f"/runs/{run}")
     page.locator("#load-findings", has_text="The highest load within").wait_for()
     count = page.locator("[data-chart]").count()

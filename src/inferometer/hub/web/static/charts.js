@@ -63,7 +63,8 @@ async function embed(figure, spec) {
   const narrow = figure.clientWidth < 560 && typeof themed.width === "number" && !fixed;
   if ("wide" in figure.dataset && !narrow) Object.assign(themed, { width: figure.clientWidth - 24, autosize: { type: "fit-x", contains: "padding" } });
   if (narrow) Object.assign(themed, { width: figure.clientWidth - 20, autosize: { type: "fit-x", contains: "padding" }, config: { ...themed.config, legend: { ...themed.config?.legend, orient: "bottom", columns: 2 } } });
-  await window.vegaEmbed(figure, themed, { ast: true, actions: false, renderer: "svg", defaultStyle: false, tooltip });
+  // Its errors are told, not its warnings: a scale is warned of before its first row has come.
+  await window.vegaEmbed(figure, themed, { ast: true, logLevel: 1, actions: false, renderer: "svg", defaultStyle: false, tooltip });
   figure.dataset.drawn = "true";
 }
 
