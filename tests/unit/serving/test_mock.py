@@ -126,9 +126,7 @@ def test_a_chat_is_streamed_token_by_token_with_its_usage():
         ("POST", "/v1/chat/completions", {**CHAT, "stream": True, "stream_options": {"include_usage": True}})
     )
     events = [line.removeprefix("data: ") for line in text.splitlines() if line.startswith("data: ")]
-    assert {json.loads(each)["object"] for each in events[:-1]} == {
-        "chat.completion.chunk"
-    }  # AIPerf needs it
+    assert {json.loads(each)["object"] for each in events[:-1]} == {"chat.completion.chunk"}  # AIPerf needs it
     assert (status, events[-1]) == (200, "[DONE]")
     documents = [json.loads(event) for event in events[:-1]]
     words = "".join(one["choices"][0]["delta"].get("content", "") for one in documents if one["choices"])
