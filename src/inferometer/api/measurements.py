@@ -36,6 +36,7 @@ def profile(  # noqa: PLR0913 - what is measured, how, and beside what
     context: int | None = None,
     image: int | None = None,
     weights: str | None = None,
+    activations: str | None = None,
     precision: str | None = None,
     threads: int | None = None,
     unit: str | None = None,
@@ -57,6 +58,7 @@ def profile(  # noqa: PLR0913 - what is measured, how, and beside what
 ) -> Profile:
     """Measure a model on a runtime here: `profile("model.onnx", runtime="onnxruntime")`.
 
+    `weights` and `activations` are formats, as for a prediction; `precision` is the older name of `activations`.
     `predict` puts the prediction and the floor beside each layer; `on` names the catalog device that this machine is.
     `shape=False` leaves the layers out; `guarded=False` does not check that the machine is quiet; `strict` raises if
     the measurement was disturbed. A model that would not fit into memory is refused, unless `ignore_memory` is set.
@@ -68,7 +70,7 @@ def profile(  # noqa: PLR0913 - what is measured, how, and beside what
         workload=Workload(batch=batch, prompt=prompt, generate=generate, context=context, image=image),
         plan=plan,
         weights=weights,
-        precision=precision,
+        precision=activations or precision,
         threads=threads,
         unit=unit,
         providers=providers,
@@ -101,19 +103,23 @@ def verify(  # noqa: PLR0913 - what is run, and what it is compared with
     generate: int | None = None,
     image: int | None = None,
     sizes: Mapping[str, int] | None = None,
+    activations: str | None = None,
     precision: str | None = None,
     threads: int | None = None,
     unit: str | None = None,
     seed: int = 0,
     trust: Sequence[str] = (),
 ) -> Verification:
-    """Compare a model's outputs on one runtime with those of a reference: another runtime, and maybe another file."""
+    """Compare a model's outputs on one runtime with those of a reference: another runtime, and maybe another file.
+
+    `activations` is the format it computes in, `precision` an older name of it.
+    """
     asked = MeasureRequest(
         model=model,
         runtime=runtime,
         workload=Workload(batch=batch, prompt=prompt, generate=generate, image=image),
         sizes=sizes or {},
-        precision=precision,
+        precision=activations or precision,
         threads=threads,
         unit=unit,
         seed=seed,
