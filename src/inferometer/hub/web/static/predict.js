@@ -188,6 +188,7 @@ async function ask() {
   const asked = question();
   const box = byId("answers");
   if (!asked.devices.length) { box.replaceChildren(element("p", { class: "none" }, "Add a device to see an answer.")); return; }
+  if (!box.children.length) box.replaceChildren(...asked.devices.map(waiting));
   for (const each of box.children) each.classList.add("stale");
   const [found, problem] = await hub("POST", "/predict", asked).then((answer) => [answer, null], (error) => [null, error.message]);
   if (mine !== turn) return;
@@ -228,7 +229,6 @@ function start() {
   byId("model").addEventListener("change", () => fit().then(ask));
   byId("weights").addEventListener("change", () => fit().then(ask));
   byId("ask").addEventListener("submit", (event) => { event.preventDefault(); ask(); });
-  byId("answers").replaceChildren(...[...chosen].map(waiting));
   fit().then(ask);
 }
 
