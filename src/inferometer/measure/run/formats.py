@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from inferometer.core.graph import Graph
 
 _MULTIPLIED = frozenset({"linear", "matmul", "convolution", "moe_experts", "recurrent"})
+_INDICES = frozenset({"i64", "i32", "bool"})  # tables of positions, as a windowed transformer keeps: no weights' format
 _FEW = 0.01  # of the parameters: norms and biases in another format do not count as a mixture
 
 
@@ -38,7 +39,7 @@ def _elements(graph: Graph, kinds: frozenset[str] | None = None) -> Counter[str]
     for block, op in graph.ops():
         for tensor in op.weights if kinds is None or op.kind in kinds else ():
             size, name = product(tensor.shape), block.full_name(tensor.name)  # blocks may share their template names
-            if tensor.dtype is not None and isinstance(size, int) and name not in seen:
+            if tensor.dtype not in {None, *_INDICES} and isinstance(size, int) and name not in seen:
                 seen.add(name)
-                counts[tensor.dtype] += size * (block.count if "{}" in tensor.name else 1)
+                counts[str(tensor.dtype)] += size * (block.count if "{}" in tensor.name else 1)
     return counts

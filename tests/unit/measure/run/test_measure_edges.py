@@ -309,6 +309,8 @@ def test_the_main_format_is_that_of_most_numbers_in_products():
     assert [*mixture_note(model)] == ["The weights are stored as f32 62%, q4_0 19%, f16 19% (of the parameters)."]
     assert main_format(Graph(name="g", blocks=(Block(name="b", ops=(weights("n", "f32", kind="norm"),)),))) == "f32"
     assert main_format(Graph(name="g", blocks=())) is None
+    positions = Block(name="b", ops=(weights("w", None), weights("i", "i64", kind="index")))
+    assert main_format(Graph(name="g", blocks=(positions,))) is None, "a table of positions is no weights' format"
     most, few = weights("a", "f32", elements=1000), weights("c", "f16", elements=10)
     one = Graph(name="g", blocks=(Block(name="b", ops=(most, few)),))
     assert [*mixture_note(one)] == []
