@@ -45,8 +45,20 @@ def test_a_profile_asks_for_all_that_it_was_given(monkeypatch):
     monkeypatch.setattr(measurements, "measure_and_judge", judged)
     given = {name: f"value of {name}" for name in list(inspect.signature(measurements.profile).parameters)[1:]}
     given |= {"batch": 3, "prompt": 4, "generate": 5, "context": 6, "image": 7, "trust": ["a", "b"], "threads": 8}
+    given["activations"] = given["precision"]  # one is an older name of the other
     assert measurements.profile("m", **given) is PLAIN
-    kept = {"predict", "on", "batch", "prompt", "generate", "context", "image", "engine_options", "trust"}
+    kept = {
+        "activations",
+        "predict",
+        "on",
+        "batch",
+        "prompt",
+        "generate",
+        "context",
+        "image",
+        "engine_options",
+        "trust",
+    }
     asked = seen["asked"]
     assert {name: getattr(asked, name) for name in given.keys() - kept} == {
         name: given[name] for name in given.keys() - kept
@@ -54,6 +66,8 @@ def test_a_profile_asks_for_all_that_it_was_given(monkeypatch):
     assert asked.workload == Workload(batch=3, prompt=4, generate=5, context=6, image=7)
     assert (asked.model, asked.options, asked.trust) == ("m", given["engine_options"], ("a", "b"))
     assert (seen["predict"], seen["on"]) == (given["predict"], given["on"])
+    measurements.profile("m", activations="bf16", precision=None)
+    assert seen["asked"].precision == "bf16"
     measurements.profile("m")
     assert seen["asked"] == replace(ASKED, workload=Workload(), limits=ChildLimits())
     assert (seen["predict"], seen["on"]) == (True, None)

@@ -37,7 +37,7 @@ def test_iperf3_gives_what_arrived_as_a_link():
     profile = only("iperf3.json")
     assert host(profile)["send_bytes_per_s"] == 1.175e9
     assert host(profile)["receive_bytes_per_s"] == pytest.approx(9354581673.3 / 8)
-    assert 'bandwidth = "1.169 GB/s"' in told(profile)
+    assert "`--link 1.169GB/s`" in told(profile)
 
 
 def test_iperf3_over_udp_says_what_was_lost(tmp_path):

@@ -593,7 +593,7 @@ def test_the_facts_of_a_device_are_those_it_told():
 @pytest.mark.parametrize(
     ("value", "text"),
     [
-        (0.123456, "0.1235"), ("x", "x"), (True, "True"), ([1, 2], "1, 2"),
+        (0.123456, "0.1235"), ("x", "x"), (True, "yes"), ([1, 2], "1, 2"),
         (list(range(16)), ", ".join(map(str, range(16)))),
         (list(range(17)), "17 values"), (["a"] * 17, ", ".join(["a"] * 17)),
         ({"held_bytes": 2048, "spent_s": 0.5, "ok": False}, "held 2 KiB, spent 500 ms, ok no"),

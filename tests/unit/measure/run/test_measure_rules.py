@@ -330,7 +330,7 @@ def held(form, *, weights=None, precision=None, given=None, unit="cpu", engine="
 
 def test_weights_that_an_engine_makes_are_in_what_it_computes_in():
     assert held("onnx", precision="f16").workload.precision == Precision()
-    assert held("config", precision="f16", engine="onnxruntime").workload.precision == Precision()
+    assert held("config", precision="f16", engine="openvino").workload.precision == Precision()
     made = held("config", weights="f16")
     assert (made.precision, made.workload.precision.weights, made.workload.precision.activations) == (
         "f16",
