@@ -139,6 +139,7 @@ EXPLAINED = {
     "one row reaches of their peaks says little of GPUs without, so answers for those are likely too slow",
     ("gpu", "moe_experts", "published * other GPUs with llamacpp"): "as products",
     ("gpu", "attention", "published * other GPUs with llamacpp"): "as products",
+    ("gpu", "linear", "published * other GPUs with whispercpp"): "as with llama.cpp, whose kernels it has",
     ("gpu", "linear", "published * other GPUs with onnxruntime"): "ten figures of five GPUs stand behind it, which is "
     "too few: answers with many small products are likely too slow",
     (
@@ -184,13 +185,14 @@ def floors(asked: Asked) -> Iterator[str]:
 def _is_told(op: OpTime, unit: str, effects: RuntimeEffects) -> bool:
     """Whether somebody says why: a timing, whole models of this very device, or an engine whose row says what it moves.
 
-    It copies its cache at every step, repeats it for each head, or writes out all scores.
+    It copies its cache at every step, repeats it for each head, writes out all scores, or fuses nothing and runs the op
+    as several kernels, where a floor has what elements move stay on the chip.
     """
     rung = op.rung or ""
     if op.origin in {"calibrated", "measured"} or rung.startswith("published times of this"):
         return True
     moves = effects.cache != "direct" or effects.cache_moves is not None or effects.attention == "materialised"
-    if op.kind == "attention" and moves:
+    if (op.kind == "attention" and moves) or (op.kind in effects.passes and effects.fusion == "none"):
         return True
     return any((unit, op.kind) == (of, kind) and fnmatchcase(rung, pattern) for of, kind, pattern in EXPLAINED)
 
