@@ -61,6 +61,16 @@ class Access:
             remedy="Ask for a catalog name, or let the user start `inferometer mcp --files FOLDER`.",
         )
 
+    def file(self, text: str) -> str:
+        """The path of a file in one of the folders, and no name: that of a trace may be a dataset to fetch."""
+        path = self.file_or_name(text)
+        if not Path(path).is_absolute():
+            raise TrustError(
+                f"{text[:200]!r} is no file in a folder that this server may read.",
+                remedy="Let the user start `inferometer mcp --files FOLDER`.",
+            )
+        return path
+
     def runs(self) -> AbstractContextManager[Store]:
         """The stored runs that may be read."""
         from inferometer.api.naming import open_chosen  # noqa: PLC0415 - a server starts without

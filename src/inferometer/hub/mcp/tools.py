@@ -369,7 +369,7 @@ def simulate(
     require_bounded(requests, MOST_REQUESTS, "requests")
     profile = simulate_service(
         access.model(model), on=access.device(on), rate=rate, concurrency=concurrency,
-        trace=None if trace is None else access.file_or_name(trace), requests=requests, prompt=access.length(prompt),
+        trace=None if trace is None else access.file(trace), requests=requests, prompt=access.length(prompt),
         generate=access.length(generate), slo=tuple(slo or ()), replicas=replicas, seed=seed, **_reached(access, asked),
     )  # fmt: skip
     assert profile.served is not None  # noqa: S101 - of a simulation

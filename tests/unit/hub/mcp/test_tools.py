@@ -177,3 +177,13 @@ def test_no_arguments_make_anything_but_an_answer_or_a_sentence(arguments):
             call_tool(name, arguments, Access(store=str(Path("no-such-store.db"))))
         except InferometerError as error:
             assert str(error).rstrip().endswith((".", "?", "`"))
+
+
+@pytest.mark.parametrize("trace", ["hf:squad", "hf:..", "hf:", "trace.jsonl"])
+def test_a_trace_is_a_file_and_never_a_dataset_to_fetch(trace, tmp_path, monkeypatch):
+    monkeypatch.setattr("inferometer.core.traffic.traces.dataset_rows", lambda name: pytest.fail(f"fetched {name}"))
+    with pytest.raises(TrustError, match="no file in a folder"):
+        call_tool("simulate", {"model": "llama-3.2-1b", "on": "nvidia-l4", "trace": trace}, Access(folders=(tmp_path,)))
+    kept = tmp_path / "own.jsonl"
+    kept.write_text("{}")
+    assert Access(folders=(tmp_path,)).file("own.jsonl") == str(kept.resolve())
