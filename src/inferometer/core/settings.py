@@ -250,7 +250,13 @@ def _folder(setting: str, variable: str | None, otherwise: str) -> Path:
 
 def _home(variable: str | None, otherwise: str) -> Path:
     home = os.environ.get(variable) if variable else None  # noqa: TID251 - the one place that reads it
-    return Path(home or otherwise).expanduser() / "inferometer"
+    return _ours_in(home or otherwise, os.environ.get("HOME"))  # noqa: TID251 - as above
+
+
+@lru_cache(maxsize=16)
+def _ours_in(folder: str, home: str | None) -> Path:
+    del home  # only part of the key: `~` stands for it
+    return Path(folder).expanduser() / "inferometer"
 
 
 def catalog_folders() -> tuple[Path, ...]:
