@@ -12,7 +12,6 @@ import tomllib
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import field, replace
-from fnmatch import fnmatchcase
 from functools import cache
 from pathlib import Path
 from types import MappingProxyType
@@ -38,6 +37,7 @@ from inferometer.core.engine import (
     StepCosts,
     Takes,
     Use,
+    is_like,
     is_one_of,
 )
 from inferometer.core.errors import DomainError, PluginError, UnknownNameError, same_but_for_case
@@ -404,7 +404,7 @@ def costs_of(rules: ServingRules, version: str | None = None, device: str = "") 
 
     def choose() -> StepCosts:
         asked = version_numbers(version or rules.version)
-        named = [costs for costs in rules.costs if any(fnmatchcase(device, pattern) for pattern in costs.devices)]
+        named = [costs for costs in rules.costs if any(is_like(device, pattern) for pattern in costs.devices)]
         fitting = named or [costs for costs in rules.costs if not costs.devices]
         older = [costs for costs in fitting if version_numbers(costs.since) <= asked]
         return older[-1] if older else fitting[0]

@@ -93,7 +93,8 @@ class Passing:
         timeline = self.first if first else self.later
         if timeline is None:
             return self._counted(binding)
-        known, shape = {name: sizes[name] for name in SYMBOLIC}, ()
+        known = {name: sizes[name] for name in SYMBOLIC}
+        shape: tuple[int, ...] = ()
         if any(isinstance(value, np.ndarray) for value in sizes.values()):
             shape = np.broadcast_shapes(*(np.shape(value) for value in sizes.values()))
         if not shape:  # a lone workload is some thirty products: fewer than what calling numpy takes

@@ -188,8 +188,10 @@ def _flat(value: Any, shape: tuple[int, ...]) -> Any:
 
 def spread_monomials(monomials: Sequence[Monomial], sizes: Mapping[str, Any], shape: tuple[int, ...]) -> Any:
     """The value of each monomial, [monomials, n]: n workloads of that shape, flattened; one where sizes are numbers."""
-    if not shape:
-        numbers = {name: float(value) for name, value in sizes.items()}
+    if prod(shape) == 1:
+        numbers = {
+            name: float(value.item() if isinstance(value, np.ndarray) else value) for name, value in sizes.items()
+        }
         return np.array([[prod([numbers[name] for name in monomial], start=1.0)] for monomial in monomials])
     values = {name: _flat(value, shape) if np.ndim(value) else float(value) for name, value in sizes.items()}
     products = [prod((values[name] for name in monomial), start=1.0) for monomial in monomials]
