@@ -12,14 +12,14 @@ from inferometer.core.frozen import frozen
 from inferometer.core.lazy import late
 from inferometer.core.profile import COUNTED, Profile
 from inferometer.core.units import format_quantity
-from inferometer.understand.advice import prepare_command
 from inferometer.understand.attribution import Breakdown, attribution, one_time
 from inferometer.understand.case import Case, case_of
 from inferometer.understand.roofline import Roofline
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
+    from inferometer.core.device import Device
     from inferometer.core.profile import OpTime
 
 SCHEMA = "inferometer.explanation/1"
@@ -126,8 +126,18 @@ def _next(case: Case, findings: tuple[Finding, ...], name: str | None) -> Iterat
         yield f"inferometer profile {shlex.quote(profile.model.name)} --predict"
     if findings:
         yield f"inferometer explain {findings[0].code}"
-    if (command := prepare_command(profile, case.device, findings)) is not None:
+    if (command := _preparing(profile, case.device, findings)) is not None:
         yield command
+
+
+def _preparing(profile: Profile, device: Device | None, findings: Iterable[Finding]) -> str | None:
+    """The command that carries a finding out, where one asks for a change."""
+    changing = [finding for finding in findings if finding.changes]
+    if not changing:
+        return None
+    from inferometer.understand.advice import prepare_command  # noqa: PLC0415 - it knows every tool, and takes a while
+
+    return prepare_command(profile, device, changing)
 
 
 def _can_predict(changes: tuple[str, ...]) -> bool:

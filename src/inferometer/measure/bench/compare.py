@@ -105,9 +105,9 @@ class _Terms:
 
 
 def compare(
-    a: Profile, b: Profile, *, criteria: Criteria | None = None, names: tuple[str, str] = ("A", "B")
+    a: Profile, b: Profile, *, criteria: Criteria | None = None, names: tuple[str, str] = ("A", "B"), ops: bool = True
 ) -> Comparison:
-    """Whether B is faster or slower than A, as a whole, in each phase and in each op."""
+    """Whether B is faster or slower than A, as a whole, in each phase and, with `ops`, in each op."""
     criteria = criteria or Criteria()
     turns = turns_of(a)
     terms = _Terms(
@@ -122,13 +122,14 @@ def compare(
     if not times:
         times = [ComparedMetric(name=LATENCY, verdict="undecided", reason="the two have no phase in common")]
     known = {metric.name for metric in times}
+    timed = (op_times(a), op_times(b)) if ops else ({}, {})
     return Comparison(
         a=names[0],
         b=names[1],
         metric=next((name for name in _PRIMARY if name in known), times[0].name),
         metrics=(*times, *_compared_scalars(a, b, criteria.threshold)),
-        ops=tuple(_judged(op_times(a), op_times(b), replace(terms, in_turns=False))),  # layers are measured apart
-        notes=tuple(_notes(a, b, names)),
+        ops=tuple(_judged(*timed, replace(terms, in_turns=False))),  # layers are measured apart
+        notes=(*_notes(a, b, names), *_alone(timed, names)),
         criteria=criteria,
     )
 
@@ -154,10 +155,10 @@ def _judged(a: Mapping[Key, Figure], b: Mapping[Key, Figure], terms: _Terms) -> 
     adjusted = iter(holm([evidence.p_value for *_, evidence in weighed if evidence and evidence.p_value is not None]))
     metrics = []
     for (phase, name), first, second, evidence in weighed:
-        row = ComparedMetric(name=name, phase=phase, verdict="undecided", reason="a time of 0 s has no ratio")
+        shown: dict[str, Any] = {"verdict": "undecided", "reason": "a time of 0 s has no ratio"}
         if evidence is not None:
-            row = _judged_row(row, evidence, next(adjusted) if evidence.p_value is not None else None, terms)
-        metrics.append(replace(row, a=first.value, b=second.value))
+            shown = _shown(evidence, next(adjusted) if evidence.p_value is not None else None, terms)
+        metrics.append(ComparedMetric(name=name, phase=phase, a=first.value, b=second.value, **shown))
     return metrics
 
 
@@ -175,10 +176,10 @@ def _evidence(a: Figure, b: Figure, terms: _Terms) -> Evidence | None:
     return Evidence(ratio=b.value / a.value, low=None, high=None, p_value=None, test=test)
 
 
-def _judged_row(row: ComparedMetric, evidence: Evidence, p_value: float | None, terms: _Terms) -> ComparedMetric:
+def _shown(evidence: Evidence, p_value: float | None, terms: _Terms) -> dict[str, Any]:
     judged = _undisturbed(_judgement(evidence, p_value, terms), terms)
     shown = {name: getattr(evidence, name) for name in _FROM_EVIDENCE}
-    return replace(row, verdict=judged.verdict, reason=judged.reason, sure=judged.sure, p_value=p_value, **shown)
+    return {"verdict": judged.verdict, "reason": judged.reason, "sure": judged.sure, "p_value": p_value, **shown}
 
 
 def _judgement(evidence: Evidence, p_value: float | None, terms: _Terms) -> Judgement:
@@ -246,7 +247,7 @@ def _compared_scalars(a: Profile, b: Profile, threshold: float) -> Iterator[Comp
 
 
 def _notes(a: Profile, b: Profile, names: tuple[str, str]) -> Iterator[str]:
-    """What else differs, and what one side lacks: a reader should know that two things may have changed."""
+    """What else differs: a reader should know that two things may have changed."""
     named = all(side.provenance is not None and side.provenance.tool == TOOL for side in (a, b))  # no models: names
     for what, first, second in (
         ("kind", a.kind, b.kind),
@@ -259,8 +260,12 @@ def _notes(a: Profile, b: Profile, names: tuple[str, str]) -> Iterator[str]:
             shown = "" if what == "workload" else f": {first} and {second}"
             yield f"The {what} differs{shown}."
     yield from _environment_notes(a.environment or Environment(), b.environment or Environment(), names)
-    for name, left, right in ((names[0], a, b), (names[1], b, a)):
-        alone = [op for _, op in op_times(left).keys() - op_times(right).keys()]
+
+
+def _alone(timed: tuple[Mapping[Key, Figure], Mapping[Key, Figure]], names: tuple[str, str]) -> Iterator[str]:
+    first, second = timed
+    for name, left, right in ((names[0], first, second), (names[1], second, first)):
+        alone = [op for _, op in left.keys() - right.keys()]
         if alone:
             more = f" and {len(alone) - _SHOWN} more" if len(alone) > _SHOWN else ""
             yield f"Only {name} has the op {', '.join(sorted(alone)[:_SHOWN])}{more}."

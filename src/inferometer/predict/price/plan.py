@@ -29,7 +29,7 @@ from inferometer.predict.price.deviations import (
     model_effect,
     standing_of,
 )
-from inferometer.predict.price.kernel_floors import peak_rates
+from inferometer.predict.price.kernel_floors import PeakRates, peak_rates
 from inferometer.predict.price.kernels import kernel_curve, kernel_sizes, kernel_tables
 from inferometer.predict.price.likeness import features_of
 from inferometer.predict.price.price import Levels, levels_of, require_rate
@@ -57,6 +57,7 @@ class PricePlan:
     prepared: PreparedWork
     device: Device
     levels: Levels
+    peaks: PeakRates
     inverse_peaks: Mapping[str, Any]
     weights_bytes: float
     overheads: Overheads
@@ -86,14 +87,16 @@ class PricePlan:
         slower, far = None, 0.0
         if rates.covered:
             slower, far = rates.slower(self.prepared.binding(sizes), quantities, doubt=doubt)
+        at_peaks = ideals(quantities, pace.inverse_peaks, pace.inverse_peak, pace.levels)
         if rates.curves:
-            slower = self.as_measured(slower, rates, sizes, quantities)
+            slower = self.as_measured(slower, rates, sizes, at_peaks[1:])
         priced, waiting = price_rows(
             quantities,
             pace,
             counts,
             resident=self.resident(quantities) if doubt or self.needs_floor(quantities) else None,
             slower=slower,
+            at_peaks=at_peaks,
             spread=rates.spread
             * self.doubt(rates, phase)
             * (1 + far),  # outside of a table's grid the doubt grows with the distance
@@ -193,7 +196,7 @@ class PricePlan:
 
     def ideals(self, quantities: Quantities) -> tuple[Any, Any]:
         """Seconds of arithmetic and of memory at their peaks, with what the runtime does on top of the ops' work."""
-        return ideals(quantities, self.inverse_peaks, self.levels)[1:]
+        return ideals(quantities, self.inverse_peaks, sum(self.inverse_peaks.values()), self.levels)[1:]
 
     def needs_floor(self, quantities: Quantities) -> bool:
         """Whether a price could lie below its floor: factors and effects may be below 1, and links raise floors."""
@@ -207,17 +210,21 @@ class PricePlan:
         """Bytes that every step reads: where they fit into a cache, nothing has to come from main memory."""
         return self.weights_bytes + over_rows(self.prepared.counts(once=False), quantities.kv)
 
-    def as_measured(self, slower: Any, rates: Rates, sizes: Mapping[str, Any], q: Quantities) -> Any:
-        """`slower` with what makes the longer stream of each row as long as its kernel was measured to take."""
-        slower = np.ones((2, *q.bytes.shape)) if slower is None else slower
-        longer = np.maximum(*self.ideals(q))
-        binding, peaks = self.prepared.binding(sizes), peak_rates(self.device)
-        for number, curve in rates.curves.items():
-            row = self.prepared.rows[number]
-            if row.op_class != "collective":
-                seconds = np.ravel(curve.seconds(peaks, kernel_sizes(row, binding)))
-                # A femtosecond is far below any op: it only keeps a row without work from dividing by nothing.
-                slower[:, number] = seconds / np.maximum(longer[number], 1e-15)
+    def as_measured(self, slower: Any, rates: Rates, sizes: Mapping[str, Any], at_peaks: tuple[Any, Any]) -> Any:
+        """`slower` with what makes the longer stream of each row as long as its kernel was measured to take.
+
+        `at_peaks` are the seconds of arithmetic and of memory that `ideals` gives.
+        """
+        longer = np.maximum(*at_peaks)
+        slower = np.ones((2, *longer.shape)) if slower is None else slower
+        binding, known = self.prepared.binding(sizes), dict[int, Mapping[str, Any]]()
+        seconds = np.empty((len(rates.timed), longer.shape[1]))
+        for place, (number, alike) in enumerate(rates.timed.items()):
+            if alike not in known:
+                known[alike] = kernel_sizes(self.prepared.rows[alike], binding)
+            seconds[place] = np.ravel(rates.curves[number].seconds(self.peaks, known[alike]))
+        # A femtosecond is far below any op: it only keeps a row without work from dividing by nothing.
+        slower[:, [*rates.timed]] = seconds / np.maximum(longer[[*rates.timed]], 1e-15)
         return slower
 
     def links(self, q: Quantities, rates: Rates | None = None) -> Callable[[Any], Any] | None:
@@ -231,7 +238,7 @@ class PricePlan:
             if row.op_class == "collective":
                 seconds[number], floor[number] = self._message(row, q.link[number])
                 if number in curves:
-                    measured = curves[number].seconds(peak_rates(self.device), {"bytes": q.link[number]})
+                    measured = curves[number].seconds(self.peaks, {"bytes": q.link[number]})
                     # Kernels of messages were timed alone; what runs beside other work is not waited for.
                     seconds[number] = np.maximum(floor[number], measured * (1 - self.overlap))
             elif row.offloaded or self.streamed:
@@ -259,7 +266,7 @@ class PricePlan:
         curve = kernel_curve(other, "decode", kernel_tables(self.calibration), self.prepared.binding({"batch": 1}))
         if curve is None or not self._own_link:
             return self._message(other, nbytes)[0]
-        return curve.seconds(peak_rates(self.device), {"bytes": nbytes})
+        return curve.seconds(self.peaks, {"bytes": nbytes})
 
     def _streamed(self, nbytes: Any) -> tuple[Any, Any]:
         link = self.device.host_link
@@ -347,6 +354,7 @@ def plan_of(  # noqa: PLR0913 - what a plan is made of
         prepared=prepared,
         device=device,
         levels=levels,
+        peaks=peak_rates(device),
         inverse_peaks=inverse,
         weights_bytes=weights_bytes,
         overheads=_overheads(prepared, device, calibration),

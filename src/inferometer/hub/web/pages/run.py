@@ -122,7 +122,7 @@ def change_since(earlier: Run, run: Run) -> dict[str, Any] | None:
     if earlier.profile is None or run.profile is None:
         return None
     try:
-        main = compare(earlier.profile, run.profile).main
+        main = compare(earlier.profile, run.profile, ops=False).main
     except InferometerError:
         return None
     if main.ratio is None:
