@@ -5,11 +5,10 @@ from inferometer.core.frozen import frozen
 from inferometer.core.graph import Block, Op, Tensor
 from inferometer.formats.huggingface import nn
 from inferometer.formats.huggingface.attention import Attention, Seen, attention_op, rotary_op
-from inferometer.formats.huggingface.body import Body, ending_in
-from inferometer.formats.huggingface.conditioning import LATENT, modulated, moved, timestep, two_layers
+from inferometer.formats.huggingface.body import LATENT, Body, ending_in, modulated, moved, timestep, two_layers
 from inferometer.formats.huggingface.config import Config
+from inferometer.formats.huggingface.encoder import patches
 from inferometer.formats.huggingface.mlp import Mlp, feed
-from inferometer.formats.huggingface.vision import patches
 
 _FLUX_SIZES = {"image": 1024, "encoder": 512}  # what its pipeline makes and reads unless told otherwise
 _SD3_TOKENS = 77 + 256  # CLIP's and T5's, one after the other

@@ -9,10 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from inferometer.core.graph import Block, Graph, Op, Role
-from inferometer.formats.onnx.elements import is_float
-from inferometer.formats.onnx.external import Contents, ExternalFiles
+from inferometer.formats.onnx.content import Contents, ExternalFiles
 from inferometer.formats.onnx.faults import Fault, UncoveredError, UnknownShapeError
-from inferometer.formats.onnx.messages import OnnxModel, TypeDef
+from inferometer.formats.onnx.messages import OnnxModel, TypeDef, is_float
 from inferometer.formats.onnx.parse import parse_model
 from inferometer.formats.onnx.scope import Scope
 from inferometer.formats.onnx.step import Maker, OnnxStep

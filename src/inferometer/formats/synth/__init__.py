@@ -16,7 +16,7 @@ from inferometer.core.graph import Graph
 from inferometer.core.json_text import parse_json
 from inferometer.formats.huggingface.graph import graph_from_config
 from inferometer.formats.resolve import read
-from inferometer.formats.synth.order import Order
+from inferometer.formats.synth.files import Order
 from inferometer.known import model as catalog_model
 from inferometer.known.files import rows_of
 
