@@ -15,7 +15,7 @@ def print_edgeprofiler(
     models: tuple[str, ...], devices: tuple[str, ...], weights: tuple[str, ...], prompt: int | None, form: str
 ) -> None:
     from inferometer.api.edgeprofiler import edgeprofiler_rows
-    from inferometer.understand.view.edgeprofiler import edge_table
+    from inferometer.understand.view.predictions import edge_table
 
     _require_known()
     rows = edgeprofiler_rows(models, devices, weights, prompt)

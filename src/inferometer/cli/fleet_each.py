@@ -42,7 +42,7 @@ def _print(places: list[HubPlace], handles: list[Handle], results: list[JobResul
     if form == "json":
         print_profiles(tuple(measured), ())
     else:
-        from inferometer.understand.view.fleet import each_table
+        from inferometer.understand.view.runs import each_table
 
         names = [place.title.removesuffix(" of the hub") for place in places]
         print_table(each_table(names, results), form)

@@ -124,7 +124,7 @@ def command(
         say(f"inferometer: left out {reason}")
     text = form in {"table", "md"}
     if aims:
-        from inferometer.understand.accuracy.targets import against_aims
+        from inferometer.understand.accuracy.page import against_aims
 
         print_table(target_table(against_aims(judged), text=text), form)
     elif peers:

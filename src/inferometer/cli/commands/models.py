@@ -74,7 +74,7 @@ def show(model: str, sizes: tuple[str, ...], form: str, **asked: Any) -> None:
     from inferometer.formats.resolve import published_parameters, read
     from inferometer.formats.sizes import bind
     from inferometer.predict.memory.inventory import inventory
-    from inferometer.understand.view.inventories import inventory_card, inventory_document, layer_table
+    from inferometer.understand.view.listings import inventory_card, inventory_document, layer_table
 
     precision = Precision(**{name: asked.pop(name) for name in fields_that("format")})
     graph, workload = read(model, image=asked["image"]), Workload(**asked, precision=precision)

@@ -202,7 +202,7 @@ def _prices(path: Path | None) -> tuple[tuple[str, float], ...]:
 
 
 def print_plan(answer: PlanAnswer, form: str, *, title: str, front: bool = False) -> None:
-    from inferometer.understand.view.plans import device_table, front_table, plan_card, plan_table
+    from inferometer.understand.view.serving import device_table, front_table, plan_card, plan_table
 
     document = answer.document()
     if form == "json":
@@ -308,7 +308,7 @@ def _numbers(text: str | None, name: str) -> tuple[int, ...]:
 
 def _plan_edge(model: str, options: dict[str, Any], form: str) -> None:
     from inferometer.serving.plans.edge import EdgeSearch, edge_plans
-    from inferometer.understand.view.plans import edge_table
+    from inferometer.understand.view.serving import edge_table
 
     answer = edge_plans(
         EdgeSearch(

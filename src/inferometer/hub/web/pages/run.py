@@ -17,7 +17,7 @@ from inferometer.core.units import format_capacity, format_quantity
 from inferometer.hub.web.pages.run_charts import charts_of
 from inferometer.hub.web.pages.run_view import cards_of, layer_columns, percentile_rows, phase_rows
 from inferometer.store.values import Filter
-from inferometer.understand.view.charts.memory import memory_parts
+from inferometer.understand.view.charts.layers import memory_parts
 from inferometer.understand.view.measured import verdict_text
 from inferometer.understand.view.phrases import energy_notes, formats_of, place_of, profile_title
 

@@ -9,8 +9,7 @@ from inferometer.core.errors import UnknownNameError
 from inferometer.core.frozen import frozen
 from inferometer.hub.web.guard.catalog_names import roofs_of
 from inferometer.understand.roofline import drawn_roofs
-from inferometer.understand.view.charts.layers import kind_chart, layer_chart, phases_with_ops, unit_chart
-from inferometer.understand.view.charts.memory import memory_chart
+from inferometer.understand.view.charts.layers import kind_chart, layer_chart, memory_chart, phases_with_ops, unit_chart
 from inferometer.understand.view.charts.roofline import roofline
 from inferometer.understand.view.charts.samples import histogram, token_trend
 

@@ -271,7 +271,7 @@ def asked_texts(query: QueryParams, fields: tuple[ServingField, ...]) -> dict[st
 def planned(given: dict[str, Any]) -> dict[str, Any]:
     from inferometer.api.services import plan  # noqa: PLC0415 - the search, with the first plan
     from inferometer.hub.web.pages.load_view import shown_table  # noqa: PLC0415 - as above
-    from inferometer.understand.view.plans import plan_card, plan_table  # noqa: PLC0415 - as above
+    from inferometer.understand.view.serving import plan_card, plan_table  # noqa: PLC0415 - as above
 
     model = catalog_model(given.pop("model"))
     devices = [catalog_device(name).name for name in given.pop("devices", ())]
