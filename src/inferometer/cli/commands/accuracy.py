@@ -5,8 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from inferometer.cli.options import Whole, format_option, print_document, print_table, say
-from inferometer.cli.outputs import OutputFile
+from inferometer.cli.options import OutputFile, Whole, format_option, print_document, print_table, say
 from inferometer.core.errors import DomainError, UnknownNameError, same_but_for_case
 
 if TYPE_CHECKING:

@@ -5,6 +5,8 @@ from typing import Any
 import click
 
 from inferometer.cli.options import (
+    ListingGroup,
+    field_options,
     format_option,
     print_card,
     print_document,
@@ -12,8 +14,6 @@ from inferometer.cli.options import (
     print_text,
     where_option,
 )
-from inferometer.cli.prediction_options import field_options
-from inferometer.cli.subcommands import ListingGroup
 from inferometer.predict.fields import fields_that
 from inferometer.predict.flags import parse_sizes
 

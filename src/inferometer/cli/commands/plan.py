@@ -14,16 +14,17 @@ from inferometer.cli.options import (
     SHARE,
     TIME,
     Number,
+    OutputFile,
     Whole,
+    field_options,
     format_option,
+    list_option,
     print_card,
     print_document,
     print_table,
     print_text,
     say,
 )
-from inferometer.cli.outputs import OutputFile
-from inferometer.cli.prediction_options import field_options, list_option
 from inferometer.cli.progress import progress_line
 from inferometer.core.errors import GateError
 from inferometer.predict.fields import FIELDS
