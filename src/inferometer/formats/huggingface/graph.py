@@ -68,14 +68,12 @@ def _as_fp8(op: Op, kept: tuple[str, ...], sides: tuple[int, int] | None) -> Op:
             continue
         weights.append(replace(tensor, dtype="f8e4m3"))
         if sides is not None:
-            weights.append(_scales(tensor, sides))
+            *stack, rows, columns = tensor.shape
+            blocks = (-(-1 * rows // sides[0]), -(-1 * columns // sides[1]))
+            weights.append(
+                Tensor(name=f"{tensor.name}_scale_inv", shape=(*stack, *blocks), dtype="f32", role="constant")
+            )
     return replace(op, weights=tuple(weights))
-
-
-def _scales(tensor: Tensor, sides: tuple[int, int]) -> Tensor:
-    *stack, rows, columns = tensor.shape
-    blocks = (-(-1 * rows // sides[0]), -(-1 * columns // sides[1]))
-    return Tensor(name=f"{tensor.name}_scale_inv", shape=(*stack, *blocks), dtype="f32", role="constant")
 
 
 def _as_mxfp4(op: Op) -> Op:

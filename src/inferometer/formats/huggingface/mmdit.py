@@ -120,7 +120,11 @@ def _double(spec: ImageTextStreams, condition: Tensor, *, last: bool) -> tuple[O
     read = modulated(f"{at}.text", spec.text, condition, f"{module}norm1_context.linear", 2 if last else 6)
     ours = _projected(spec, f"{at}.image", nn.output(seen), attention, ("to_{}", "norm_{}"))
     theirs = _projected(spec, f"{at}.text", nn.output(read), attention, ("add_{}_proj", "norm_added_{}"))
-    joint = _attended(spec, at, _qkv(theirs), _qkv(ours))
+    q, k, v = (
+        nn.copy(f"{at}.attn.{letter}", "concat", pair, *spec.joined.shape)
+        for letter, pair in zip("qkv", zip(_qkv(theirs), _qkv(ours), strict=True), strict=True)
+    )
+    joint = [q, k, v, *_core(spec, at, nn.output(q), nn.output(k), nn.output(v))]
     ops = [*seen, *read, *ours, *theirs, *joint]
     cut = nn.view(f"{at}.image.attended", joint, *spec.image.shape)
     out = nn.linear(f"{at}.image.o_proj", cut, features, f"{attention}to_out.0", bias=True)
@@ -150,14 +154,6 @@ def _projected(spec: ImageTextStreams, at: str, x: Tensor, module: str, names: t
 
 def _qkv(ops: list[Op]) -> tuple[Tensor, Tensor, Tensor]:
     return nn.output(ops[-3]), nn.output(ops[-2]), nn.output(ops[-1])
-
-
-def _attended(spec: ImageTextStreams, at: str, text: tuple[Tensor, ...], image: tuple[Tensor, ...]) -> list[Op]:
-    q, k, v = (
-        nn.copy(f"{at}.attn.{letter}", "concat", pair, *spec.joined.shape)
-        for letter, pair in zip("qkv", zip(text, image, strict=True), strict=True)
-    )
-    return [q, k, v, *_core(spec, at, nn.output(q), nn.output(k), nn.output(v))]
 
 
 def _core(spec: ImageTextStreams, at: str, q: Tensor, k: Tensor, v: Tensor) -> list[Op]:

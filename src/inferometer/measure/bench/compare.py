@@ -237,7 +237,10 @@ def _judged(a: Mapping[Key, Figure], b: Mapping[Key, Figure], terms: _Terms) -> 
     for (phase, name), first, second, evidence in weighed:
         row = ComparedMetric(name=name, phase=phase, verdict="undecided", reason="a time of 0 s has no ratio")
         if evidence is not None:
-            row = _judged_row(row, evidence, next(adjusted) if evidence.p_value is not None else None, terms)
+            p_value = next(adjusted) if evidence.p_value is not None else None
+            judged = _undisturbed(_judgement(evidence, p_value, terms), terms)
+            shown = {name: getattr(evidence, name) for name in _FROM_EVIDENCE}
+            row = replace(row, verdict=judged.verdict, reason=judged.reason, sure=judged.sure, p_value=p_value, **shown)
         metrics.append(replace(row, a=first.value, b=second.value))
     return metrics
 
@@ -254,12 +257,6 @@ def _evidence(a: Figure, b: Figure, terms: _Terms) -> Evidence | None:
         return weigh_intervals(a.interval, b.interval, coverage=_COVERAGE)
     test = "predictions" if terms.predictions else "single numbers"
     return Evidence(ratio=b.value / a.value, low=None, high=None, p_value=None, test=test)
-
-
-def _judged_row(row: ComparedMetric, evidence: Evidence, p_value: float | None, terms: _Terms) -> ComparedMetric:
-    judged = _undisturbed(_judgement(evidence, p_value, terms), terms)
-    shown = {name: getattr(evidence, name) for name in _FROM_EVIDENCE}
-    return replace(row, verdict=judged.verdict, reason=judged.reason, sure=judged.sure, p_value=p_value, **shown)
 
 
 def _judgement(evidence: Evidence, p_value: float | None, terms: _Terms) -> Judgement:

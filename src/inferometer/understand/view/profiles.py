@@ -104,18 +104,14 @@ def measured_view(profile: Profile, percentiles: Sequence[float] = ()) -> View:
 
 def profile_card(profile: Profile, percentiles: Sequence[float] = ()) -> Card:
     facts = (*_times(profile), *_percentiles(profile, percentiles), *_circumstances(profile))
-    title, subtitle = profile_title(profile), _subtitle(profile)
-    return Card(title=title, subtitle=subtitle, facts=facts, sources=profile_notes(profile))
-
-
-def _subtitle(profile: Profile) -> str:
     count = profile.environment.threads if profile.environment else None
     threads = counted(count, "thread") if count else ""
     by, sizes = "measured", sizes_of(profile)
     if tool := other_tool(profile):
         by = f"measured by {tool}"
         sizes = sizes.removeprefix("batch 1").removeprefix(", ")  # 1 is also what a file says that names no batch
-    return " · ".join(filter(None, (by, profile.runtime, threads, sizes)))
+    title, subtitle = profile_title(profile), " · ".join(filter(None, (by, profile.runtime, threads, sizes)))
+    return Card(title=title, subtitle=subtitle, facts=facts, sources=profile_notes(profile))
 
 
 def _times(profile: Profile) -> Iterator[Fact]:

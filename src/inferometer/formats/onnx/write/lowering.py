@@ -287,22 +287,32 @@ def lower(graph: Graph, numbers: Numbers, sizes: Mapping[str, int], *, float_typ
     _accept(lowering, graph)
     for block, repetition, op in executed(graph):
         lowering.block, lowering.repetition = block, repetition
-        _lower_op(lowering, op)
-    _finish(lowering, graph)
+        lowering.nodes.scope = lowering.full(op.name)
+        if op.kind not in RULES:
+            raise lowering.refuse(op, f"there is no rule for {op.kind}")
+        try:
+            RULES[op.kind](lowering, op)
+        except (LookupError, TypeError, ValueError) as error:
+            raise lowering.refuse(op, f"its form is not known ({type(error).__name__}: {error})") from error
+        for weight in lowering.weights(
+            op
+        ):  # a parameter that no node reads (a token only training uses) is still stored
+            if weight.parameter:
+                lowering.nodes.weight(weight)
+    # Name the outputs: a language model's is called logits, as its users expect. What an op gives and no other reads is
+    # an output too, or runtimes would leave out what makes it.
+    nodes, named = lowering.nodes, tuple(dict.fromkeys(tensor.name for tensor in graph.outputs))
+    nodes.scope = "outputs"
+    loose = [name for name, value in lowering.made.items() if value.name not in lowering.used and name not in named]
+    given = {port.name for port in nodes.inputs} | set(nodes.stored)
+    results = []
+    for name in (*named, *(name for name in loose if name not in given)):
+        value = lowering.made[name]
+        shown = "logits" if lowering.notes["cached"] and named == (name,) else name
+        shown = f"{shown}.output" if shown in given else shown
+        results.append(WrittenPort(name=nodes.named(shown, value.name), shape=value.shape))
+    nodes.outputs[:0] = results
     return lowering.nodes
-
-
-def _lower_op(lowering: OnnxLowering, op: Op) -> None:
-    lowering.nodes.scope = lowering.full(op.name)
-    if op.kind not in RULES:
-        raise lowering.refuse(op, f"there is no rule for {op.kind}")
-    try:
-        RULES[op.kind](lowering, op)
-    except (LookupError, TypeError, ValueError) as error:
-        raise lowering.refuse(op, f"its form is not known ({type(error).__name__}: {error})") from error
-    for weight in lowering.weights(op):  # a parameter that no node reads (a token only training uses) is still stored
-        if weight.parameter:
-            lowering.nodes.weight(weight)
 
 
 def _accept(lowering: OnnxLowering, graph: Graph) -> None:
@@ -324,21 +334,3 @@ def _accept_cache(lowering: OnnxLowering, op: Op, index: int) -> None:
         name = f"past_key_values.{index}.{part}"
         port = WrittenPort(name=name, shape=(batch, op["kv_heads"], context, features))
         lowering.made[name] = lowering.nodes.accept(port)
-
-
-def _finish(lowering: OnnxLowering, graph: Graph) -> None:
-    """Name the outputs: a language model's is called logits, as its users expect.
-
-    What an op gives and no other reads is an output too, or runtimes would leave out what makes it.
-    """
-    nodes, named = lowering.nodes, tuple(dict.fromkeys(tensor.name for tensor in graph.outputs))
-    nodes.scope = "outputs"
-    loose = [name for name, value in lowering.made.items() if value.name not in lowering.used and name not in named]
-    given = {port.name for port in nodes.inputs} | set(nodes.stored)
-    results = []
-    for name in (*named, *(name for name in loose if name not in given)):
-        value = lowering.made[name]
-        shown = "logits" if lowering.notes["cached"] and named == (name,) else name
-        shown = f"{shown}.output" if shown in given else shown
-        results.append(WrittenPort(name=nodes.named(shown, value.name), shape=value.shape))
-    nodes.outputs[:0] = results

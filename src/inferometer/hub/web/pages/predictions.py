@@ -38,7 +38,6 @@ if TYPE_CHECKING:
     from inferometer.core.device import Device
     from inferometer.core.engine import EngineDescriptor
     from inferometer.core.graph import Graph
-    from inferometer.core.profile import Profile
     from inferometer.hub.web.api.catalog import PredictRequest
     from inferometer.predict.question import Question
 
@@ -79,7 +78,13 @@ def _prediction(wanted: PredictRequest, asked: dict[str, Any], device: Device) -
         }  # fmt: skip
     except (InferometerError, OverflowError) as error:
         return {**row, "error": str(error)}
-    return {**row, "runtime": profile.runtime, **_numbers(profile, ops=wanted.ops), **beside}
+    plain = document(profile)
+    if not wanted.ops:
+        for phase in plain["phases"]:
+            phase.pop("ops", None)
+    kept = ("summary", "phases", "precision", "workload", "model")
+    rungs = [] if profile.steady is None else time_by_rung(profile.steady)
+    return {**row, "runtime": profile.runtime, **{name: plain[name] for name in kept}, "rungs": rungs, **beside}
 
 
 def _question(wanted: PredictRequest, asked: dict[str, Any], device: Device) -> Question:
@@ -123,16 +128,6 @@ def _edgeprofiler(wanted: PredictRequest, device: Device) -> list[dict[str, Any]
         return edgeprofiler_rows([wanted.model], [device.name], weights, wanted.prompt)
     except InferometerError as error:
         return [{"error": error.message}]
-
-
-def _numbers(profile: Profile, *, ops: bool) -> dict[str, Any]:
-    plain = document(profile)
-    if not ops:
-        for phase in plain["phases"]:
-            phase.pop("ops", None)
-    kept = ("summary", "phases", "precision", "workload", "model")
-    rungs = [] if profile.steady is None else time_by_rung(profile.steady)
-    return {**{name: plain[name] for name in kept}, "rungs": rungs}
 
 
 def _fit(question: Question) -> dict[str, Any] | None:
