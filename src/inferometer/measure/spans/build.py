@@ -283,7 +283,7 @@ def from_trace(trace: Trace) -> Recording:
     columns["parent"] = [-1 if span.parent is None else span.parent for span in spans] + [row for row, _ in parts]
     columns["failed"] = [span.failed for span in spans] + [False] * len(parts)
     begun = [None if span.device_s is None else span.device_start_ns for span in spans]
-    for column, values in {
+    extras: dict[str, list[Any]] = {
         "rss_delta_bytes": [span.memory_delta_bytes for span in spans],
         "rss_peak_bytes": [span.memory_peak_bytes for span in spans],
         "device_start": begun,
@@ -292,7 +292,8 @@ def from_trace(trace: Trace) -> Recording:
             for start, span in zip(begun, spans, strict=True)
         ],
         "energy": [span.energy_j for span in spans],
-    }.items():
+    }
+    for column, values in extras.items():
         if any(value is not None for value in values):
             columns[column] = values + [None] * len(parts)
     run = RecordingRun(clock=trace.clock, started_at=trace.started_at, dropped=trace.dropped)
