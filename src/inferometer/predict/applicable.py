@@ -98,7 +98,7 @@ def require_engine(question: Question) -> None:
     if not descriptor.runs_on(device):
         units = (pattern.split(":") for pattern in descriptor.only_on)
         places = [
-            f"{'any' if of == '*' else of.removesuffix('-*')} {'chip' if unit == '*' else unit}" for unit, of in units
+            f"{'any' if of == '*' else of.rstrip('-*')} {'chip' if unit == '*' else unit}" for unit, of in units
         ]
         where = f"it is for {' and '.join(places)}" if not device.is_bare else "a microcontroller has no system for it"
         raise DomainError(

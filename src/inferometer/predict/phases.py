@@ -136,7 +136,7 @@ def latency_notes(device: Device, parallel: Parallel, options: Options) -> list[
     link = chosen_link(device, options.link)
     if link is None or parallel.devices == parallel.dp:
         return []
-    if options.link is None and link.kind == "host" and parallel.tp > 1:
+    if options.link is None and link is device.host_link and parallel.tp > 1:
         own = f"Messages over {link.title} are those of devices with access to each other's memory"
         return [f"{own}; where the host allows none, they take 2 to 4 times as long: --link pcie-5-x16-through-host."]
     if link.latency_s is not None:
