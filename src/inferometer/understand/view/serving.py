@@ -183,6 +183,8 @@ _PLAN = (
     Column(key="pp", heading="PP", exact=True),
     Column(key="ep", heading="EP", exact=True),
     Column(key="replicas", heading="replicas", exact=True),
+    Column(key="readers", heading="readers", exact=True),
+    Column(key="reader_tp", heading="their TP", exact=True),
     Column(key="max_num_seqs", heading="at once", exact=True),
     Column(key="usd_per_hour", heading="USD/h", unit="1"),
     Column(key="usd_per_million_tokens", heading="USD/Mtok", unit="1"),
@@ -242,9 +244,13 @@ def edge_table(document: Mapping[str, Any]) -> ReportTable:
 
 
 def _table(columns: tuple[Column, ...], document: Mapping[str, Any]) -> ReportTable:
-    rows = tuple(
-        {**row, **{key: row[key] if row.get(key, 1) > 1 else None for key in ("pp", "ep")}} for row in document["plans"]
-    )  # columns that stand only where some plan has more than one
+    def shown(row: Mapping[str, Any]) -> dict[str, Any]:
+        """Without what stands only where some plan has more than one of it, or a pool that reads prompts."""
+        some = {key: row[key] if row.get(key, 1) > 1 else None for key in ("pp", "ep")}
+        pool = {key: row[key] if row.get("readers") else None for key in ("readers", "reader_tp")}
+        return {**row, **some, **pool}
+
+    rows = tuple(shown(row) for row in document["plans"])
     return ReportTable(columns=filled(columns, rows), rows=rows)
 
 
@@ -261,9 +267,16 @@ def plan_card(document: Mapping[str, Any], *, title: str) -> Card:
     return Card(
         title=title,
         subtitle=f"{best['count']} × {best['device']} · {best['runtime']}{weights} · {_shared(best)}",
-        facts=(*_facts(best), *_edge_facts(document.get("edge"))),
+        facts=(*_facts(best), *_edge_facts(document.get("edge")), *_apart_facts(document.get("apart"))),
         sources=(compared + ".", *document["rejected"][-3:], *document["notes"]),
     )
+
+
+def _apart_facts(plan: Mapping[str, Any] | None) -> Iterator[Fact]:
+    """The best plan with a pool that reads prompts, where another is better."""
+    if plan is not None:
+        pools = f"{plan['readers']} of TP {plan['reader_tp']} read, {plan['replicas']} of TP {plan['tp']} write"
+        yield "pools apart", f"{plan['count']} × {plan['device']}", f"{pools}: {plan['why']}"
 
 
 def _edge_facts(edge: Mapping[str, Any] | None) -> Iterator[Fact]:
@@ -289,6 +302,9 @@ def _edge_facts(edge: Mapping[str, Any] | None) -> Iterator[Fact]:
 def _facts(plan: Mapping[str, Any]) -> Iterator[Fact]:
     spare = f", {plan['spare']} of them spare" if plan["spare"] else ""
     yield "replicas", str(plan["replicas"]), f"{plan['max_num_seqs']} sequences at once{spare}"
+    if plan.get("readers"):
+        link = next((note for note in plan["notes"] if note.startswith("caches")), "")
+        yield "readers", f"{plan['readers']} of TP {plan['reader_tp']}", f"a pool that reads the prompts; {link}"
     if plan["usd_per_month"] is not None:
         yield "cost", f"{plan['usd_per_month']:,.0f} USD a month", f"{plan['usd_per_hour']:.2f} USD/h"
         yield "a million tokens", f"{format_number(plan['usd_per_million_tokens'])} USD", "of output"
