@@ -56,6 +56,7 @@ from inferometer.measure.calibrate.fitting.fit import residual_spread
 from inferometer.measure.calibrate.fitting.points import (
     OpPoint,
     StepPoint,
+    device_rates,
     measured_point,
     middle_steps,
     read_points,
@@ -91,6 +92,10 @@ UNMEASURED = 0.3  # what steps are off by that nobody measured: as wide as predi
 # Of the hosts of these machines while nobody shared their cores: 0.61 to 0.66 µs on 2026-11-17. The journals of the day
 # before have no reading. Compiled prompts of three models agree with it (0.56 to 0.64); probes would say 0.78.
 QUIET_HOST_S = 0.65e-6
+# Of a kernel of a compiled prompt on that host. Probes say 15.1: they are one module of few weights each, and a model's
+# call also looks at all of its own, and at what attention chooses between.
+LAUNCHED_S = 18.5e-6
+LAUNCHED_NOTE = "by prompts of six models on hosts of 0.73 to 1.94 µs a call, 18 to 21 µs a kernel on the fastest"
 PADDED, DECODE = "attention.padded", "attention.decode"
 UNCACHED = frozenset({"attention.padded", "attention.prefill"})  # attention of networks with one forward
 
@@ -180,12 +185,13 @@ def lattice(name: str, dtype: str, gpu: Device, kernel_s: float, lines: list[dic
     wide, out = (sorted({line[side] for line in lines}) for side in ("in", "out"))
     logs = np.full((len(rows), len(wide), len(out)), np.nan)
     peak, size = float(gpu.peaks[dtype]), np.dtype({"bf16": "f2"}.get(dtype, "f4")).itemsize
+    bandwidth = device_rates(gpu, {dtype})["bandwidth:hbm"]
     for line in lines:
         inputs, outputs = line["in"], line["out"]
         for count, seconds in zip(line["rows"], line["seconds"], strict=True):
             if seconds is not None:
                 moved = size * (inputs * outputs + count * (inputs + outputs))
-                floor_s = max(2.0 * count * inputs * outputs / peak, moved / float(gpu.memory.bandwidth_bytes_per_s))
+                floor_s = max(2.0 * count * inputs * outputs / peak, moved / bandwidth)
                 share = floor_s / max(seconds - kernel_s, floor_s)
                 logs[rows.index(count), wide.index(inputs), out.index(outputs)] = log(share)
     for axis in (0, 1, 2):  # what is missing is long: more rows or wider than a reading takes, or a head for many rows
@@ -451,7 +457,8 @@ def refit_paths(args: argparse.Namespace) -> None:
                 mixed = [step for step in prompts if "num_local_experts" in step.config]
                 there = with_class_factor(subject, there, mixed, "experts", "experts.prefill")
             if runtime == "torch-compile":
-                there = replace(there, host_call_s=QUIET_HOST_S)
+                launched = replace(there.overheads["host"], value=LAUNCHED_S, note=LAUNCHED_NOTE)
+                there = replace(there, host_call_s=QUIET_HOST_S, overheads={**there.overheads, "host": launched})
             if runtime == "torch-compile" and dtype == "bf16":
                 there = with_decode_steps(subject, there, path_steps(args.paths, way=way, phase="decode"))
             before.unlink()
@@ -472,8 +479,7 @@ def fit(folder: Path, journal: Path, args: argparse.Namespace) -> None:
         calibration = read_calibration(before[-1])
     else:
         kernels = Kernels(Clock(torch=torch, place="cuda"), gpu, effects, dtype)
-        points = renewed(journal_points(folder, runtime, dtype), kernels)
-        calibration = assemble_calibration(subject, points, () if args.products else steps)
+        calibration = assemble_calibration(subject, renewed(journal_points(folder, runtime, dtype), kernels), steps)
     if args.products:
         calibration = with_products(calibration, gpu, args.products)
     if args.products or args.keep_tables:

@@ -16,6 +16,7 @@ import gzip
 import json
 import random
 import time
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -140,12 +141,12 @@ def attention_lines(timer: Timer) -> Iterator[dict[str, Any]]:
                         continue
                     made = torch.randn(3, batch, length, heads, wide, dtype=form, device="cuda").transpose(2, 3)
                     guess_s = 3e-6 + max(flops / PEAK[dtype] * 2, 4 * made.nbytes / 3 / PEAK["bytes"])
-                    seconds = timer.seconds(lambda _, made=made: attend(made), guess_s)
+                    seconds = timer.seconds(partial(attend, made), guess_s)
                     yield {"op": "attention", "dtype": dtype, "head_dim": wide, "length": length, "batch": batch,
                            "heads": heads, "seconds": float(f"{seconds:.4g}")}  # fmt: skip
 
 
-def attend(made: Any) -> Any:
+def attend(made: Any, _index: int) -> Any:
     return torch.nn.functional.scaled_dot_product_attention(*made)
 
 

@@ -163,6 +163,7 @@ class PricePlan:
                 )
             )
             host, step = self._fitted(rates, host, step, effect)
+            step += self._choosing_s(phase)
             host /= self.host_speed
             factors = {} if self.calibration is None else self.calibration.factors
             self.paces[phase] = Pace(
@@ -180,6 +181,17 @@ class PricePlan:
                 kernels=factors.get(f"kernels.{phase}", 1.0),
             )
         return self.paces[phase]
+
+    def _choosing_s(self, phase: str) -> float:
+        """What the loop around a model takes to choose a token of its words: steps were calibrated without it.
+
+        The words of one sequence are looked at by one block of threads, those of others beside it.
+        """
+        if phase not in {"prefill", "decode"} or self.calibration is None or self.calibration.is_published:
+            return 0.0
+        heads = [row.op.outputs[0].shape[-1] for row in self.prepared.rows if "logits" in row.op.symbols]
+        words = max((each for each in heads if isinstance(each, int)), default=0)
+        return self.overheads.looped_s("choose", phase) + words * self.overheads.looped_s("word", phase)
 
     def _unpack(self, rates: Rates) -> Any:
         """Rows that unpacking the weights takes as long as: the fit's, and the runtime's own where nothing tells."""
