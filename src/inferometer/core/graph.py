@@ -174,6 +174,11 @@ class Graph:
         return self.parameters - idle
 
     @property
+    def size(self) -> int:
+        """How many ops are written down, each once: what it takes to hold on to the graph."""
+        return sum(len(block.ops) for block in self.blocks)
+
+    @property
     def symbols(self) -> frozenset[str]:
         """The sizes a workload must bind."""
         ends = (tensor.symbols for tensor in (*self.inputs, *self.outputs))

@@ -63,6 +63,7 @@ _SAID = {"forward": "run", "prefill": "read a prompt", "decode": "make tokens"}
 class PricePlan:
     prepared: PreparedWork
     device: Device
+    standing: Standing  # with the settings of the run that fitted levels know
     levels: Levels
     peaks: PeakRates
     inverse_peaks: Mapping[str, Any]
@@ -74,7 +75,6 @@ class PricePlan:
     notes: tuple[str, ...] = ()
     arithmetic: tuple[str, ...] = ()  # the formats that matrix products are computed in
     effects: Mapping[str, ModelEffect] = field(default_factory=dict)  # by phase, of rows that are priced by the fit
-    variants: tuple[str, ...] = ()  # settings of the run that fitted levels may know
     host_speed: float = 1.0  # over the host that the overheads were measured on
     stage: int = 1  # devices that share a layer
     streamed: float = 0.0  # the share of the weights that the device cannot hold: its host sends them at every step
@@ -125,10 +125,6 @@ class PricePlan:
             rows=self.prepared.rows,
             host_s=waiting,
         )
-
-    @property
-    def standing(self) -> Standing:
-        return standing_in(self.prepared, self.device, self.variants)
 
     def rates_in(self, phase: str) -> Rates:
         if phase not in self.rates:
@@ -399,8 +395,8 @@ def plan_of(  # noqa: PLR0913 - what a plan is made of
     streamed = streamed_share(device, weights_bytes)
     notes = (*notes, *_stated_shares(device), *_streaming(device, streamed))
     effects: dict[str, ModelEffect] = {}
+    standing = standing_in(prepared, device, variants)
     if not ideal and (calibration is None or calibration.is_published):
-        standing = standing_in(prepared, device, variants)
         phases = ("prefill", "decode") if is_generative(prepared.graph) else ("forward",)
         features = cache(partial(features_of, prepared, standing.activations))
         effects = {phase: model_effect(model or prepared.graph.name, standing, phase, features) for phase in phases}
@@ -411,6 +407,7 @@ def plan_of(  # noqa: PLR0913 - what a plan is made of
     return PricePlan(
         prepared=prepared,
         device=device,
+        standing=standing,
         levels=levels,
         peaks=peak_rates(device),
         inverse_peaks=inverse,
@@ -422,7 +419,6 @@ def plan_of(  # noqa: PLR0913 - what a plan is made of
         notes=notes,
         arithmetic=arithmetic,
         effects=effects,
-        variants=variants,
         host_speed=host_speed,
         stage=max((op["devices"] for op in groups if op["function"] != "send"), default=1),
         streamed=streamed,
