@@ -77,7 +77,10 @@ class CoreGroup:
 
 @frozen
 class Link:
-    """A connection. Bandwidth is per direction and per device, whatever the vendor's total says."""
+    """A connection. Bandwidth is per direction and per device, whatever the vendor's total says.
+
+    `devices` is how many it joins at most, where that is not as many as a machine has.
+    """
 
     name: str
     title: str
@@ -85,6 +88,7 @@ class Link:
     topology: str | None = None
     bandwidth_bytes_per_s: Sourced | None = None
     latency_s: Sourced | None = None
+    devices: int | None = None
 
 
 @frozen

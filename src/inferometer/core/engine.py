@@ -47,7 +47,8 @@ class Overheads:
 
     `loop` has what a host does around a pass, inside of the times above: `write` tokens, `read` one, what is `between`
     two steps, and to launch a captured phase, a `graph` and each `node` of it. One that stands under a phase too
-    (`read.prefill`) holds there.
+    (`read.prefill`) holds there. To `choose` a token, and for each `word` that there is to choose from, the device
+    takes what no model does: that comes on top.
     """
 
     kernel_s: Sourced | None = None

@@ -71,7 +71,7 @@ class _Init:
         self.fill: Callable[..., None] | None = None
 
     def __get__(self, instance: Any, cls: type | None = None) -> Any:
-        if instance is not None and self.few:
+        if isinstance(instance, self.owner) and self.few:  # Python 3.13 looks up a signature with the class as instance
             self.few -= 1
             self.fill = self.fill or _filling(self.owner)
             return partial(self.fill, instance)

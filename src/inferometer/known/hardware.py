@@ -331,7 +331,7 @@ def link(name: str) -> Link:
 
 
 def link_from_row(row: CatalogRow) -> Link:
-    row.allow("title", "kind", "topology", "bandwidth", "latency", "direction", "aliases", "year")
+    row.allow("title", "kind", "topology", "bandwidth", "latency", "direction", "aliases", "year", "devices")
     if row.text("direction") not in {None, "per-direction"}:
         raise row.place.at("direction").error("must be 'per-direction': a link's bandwidth is stored one way.")
     return Link(
@@ -341,4 +341,5 @@ def link_from_row(row: CatalogRow) -> Link:
         topology=row.text("topology"),
         bandwidth_bytes_per_s=row.number("bandwidth", "B/s"),
         latency_s=row.number("latency", "s"),
+        devices=row.whole("devices"),
     )

@@ -13,7 +13,7 @@ from inferometer.predict.energy import PowerModel, counted_joules, energy_costs,
 from inferometer.predict.headline import AROUND
 from inferometer.predict.options import EnergyCosts
 from inferometer.predict.parallel import stage_share
-from inferometer.predict.price.collectives import chosen_link
+from inferometer.predict.price.collectives import chosen_link, route_of
 from inferometer.predict.price.price import bound_names
 from inferometer.predict.price.priors import storage_prior
 
@@ -132,11 +132,17 @@ def energy_notes(device: Device, site: PlanDevices) -> list[str]:
 
 
 def latency_notes(device: Device, parallel: Parallel, options: Options) -> list[str]:
-    """The note about a link of unknown latency between devices, or about a bus. Replicas do not talk."""
+    """The note about links between machines, one of unknown latency, or a bus. Replicas do not talk."""
     link = chosen_link(device, options.link)
     if link is None or parallel.devices == parallel.dp:
         return []
-    if options.link is None and link.kind == "host" and parallel.tp > 1:
+    replica = parallel.tp * parallel.pp * (parallel.dp if parallel.ep > 1 else 1)
+    route = route_of(device, options.link, replica)
+    if route.between is not None:
+        named = "" if options.link == route.between else "; --link names another"
+        machines = f"{replica} devices are more than the {route.machine} of a machine"
+        return [f"{machines}: what leaves one goes over {route.between.title}{named}."]
+    if options.link is None and link is device.host_link and parallel.tp > 1:
         own = f"Messages over {link.title} are those of devices with access to each other's memory"
         return [f"{own}; where the host allows none, they take 2 to 4 times as long: --link pcie-5-x16-through-host."]
     if link.latency_s is not None:

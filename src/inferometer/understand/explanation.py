@@ -17,10 +17,9 @@ from inferometer.understand.case import Case, case_of
 from inferometer.understand.roofline import Roofline
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Iterable, Iterator
 
     from inferometer.core.device import Device
-    from inferometer.core.profile import OpTime
 
 SCHEMA = "inferometer.explanation/1"
 _WORK = {
@@ -54,19 +53,7 @@ def explain(profile: Profile, *, notes: tuple[str, ...] = (), name: str | None =
     `name` is what the user calls the profile, for the commands to run next.
     """
     case = case_of(profile)
-    return Explanation(
-        profile=profile,
-        headline=_headline(case),
-        tables=attribution(profile, bound=_regimes(case)),
-        roof=case.roof,
-        findings=profile.findings,
-        next=tuple(dict.fromkeys(_next(case, profile.findings, name))),
-        notes=(*notes, *(profile.provenance.notes if profile.provenance else ())),
-    )
-
-
-def _regimes(case: Case) -> Callable[[OpTime], str]:
-    """What bounds each op, according to the roofline; for one-time phases, according to the profile."""
+    # What bounds each op, according to the roofline; for one-time phases, according to the profile.
     of_phase: dict[str, list[str]] = {}
     for point in case.roof.ops:
         of_phase.setdefault(point.phase, []).append(point.regime)
@@ -75,7 +62,15 @@ def _regimes(case: Case) -> Callable[[OpTime], str]:
         for phase in case.profile.phases
         for op, regime in zip(phase.ops, of_phase.get(phase.name, ()), strict=False)
     }
-    return lambda op: known.get(id(op)) or op.bound or "unknown"
+    return Explanation(
+        profile=profile,
+        headline=_headline(case),
+        tables=attribution(profile, bound=lambda op: known.get(id(op)) or op.bound or "unknown"),
+        roof=case.roof,
+        findings=profile.findings,
+        next=tuple(dict.fromkeys(_next(case, profile.findings, name))),
+        notes=(*notes, *(profile.provenance.notes if profile.provenance else ())),
+    )
 
 
 def _headline(case: Case) -> str:

@@ -5,14 +5,17 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from inferometer.core import Block, Graph, Parallel
+from inferometer.core import Block, Graph, Parallel, Workload
 from inferometer.core.errors import DomainError
+from inferometer.known import link as link_named
 from inferometer.known.formulas.distributed import all_to_all, ring_allreduce, tp_communication_bytes
+from inferometer.predict.answer import predict_graph
+from inferometer.predict.options import Options
 from inferometer.predict.parallel import is_layer, layer_count, place, replica_batch, stage_share
-from inferometer.predict.price.collectives import between_devices, message_floor, message_seconds, sent_bytes
+from inferometer.predict.price.collectives import message_floor, message_seconds, route_of, sent_bytes
 from unit.predict.decoders import LLAMA_3_1_8B, project, rms_norm
 from unit.predict.examples import experts, image, mla, op
-from unit.predict.machines import MACHINE, WIRE, machine
+from unit.predict.machines import MACHINE, WIRE, machine, stated
 
 
 def graph(*ops, **rest):
@@ -169,11 +172,11 @@ def test_a_message_is_never_below_its_floor_and_hides_by_its_overlap():
 
 
 def test_devices_talk_over_their_own_link_then_the_hosts():
-    assert between_devices(MACHINE).name == "wire"
-    assert between_devices(machine(peer_link=None)).name == "bus"
-    assert between_devices(MACHINE, replace(WIRE, name="other")).name == "other"
+    assert route_of(MACHINE).within.name == "wire"
+    assert route_of(machine(peer_link=None)).within.name == "bus"
+    assert route_of(MACHINE, replace(WIRE, name="other")).within.name == "other"
     with pytest.raises(DomainError, match="no link to another device"):
-        between_devices(machine(peer_link=None, host_link=None))
+        route_of(machine(peer_link=None, host_link=None))
     unknown = replace(WIRE, bandwidth_bytes_per_s=None)
     with pytest.raises(DomainError, match="bandwidth"):
         message_floor("send", 2, 1, unknown)
@@ -194,3 +197,42 @@ def test_a_norm_over_all_heads_leaves_them_split():
     split, normed, _ = place(model, Parallel(tp=4))[0]
     assert split.scale.weights == normed.scale.weights == 1 / 4
     assert [message.share for message in normed.messages] == [1 / 256]  # one sum of squares a token
+
+
+def seconds(link=None, *, within=72, batch=4, **plan):
+    """Time to the first token and between tokens of a small decoder, on machines of so many devices."""
+    device = machine(peer_link=replace(WIRE, devices=within))
+    workload = Workload(batch=batch, prompt=512, generate=16, parallel=Parallel(**plan))
+    summary = predict_graph(LLAMA_3_1_8B, device, workload=workload, options=Options(link=link)).summary
+    return summary.ttft_s, summary.tpot_s
+
+
+def network(rate):
+    return replace(WIRE, name=f"{rate:g}", kind="scale-out", bandwidth_bytes_per_s=stated(rate))
+
+
+PLANS = ({"tp": 16}, {"tp": 8, "pp": 2}, {"tp": 4, "pp": 4}, {"pp": 16}, {"tp": 2, "pp": 6}, {"tp": 32})
+
+
+@pytest.mark.parametrize("plan", PLANS, ids=str)
+def test_several_machines_are_never_quicker_than_one_and_a_slower_network_never_quicker_than_another(plan):
+    one, rates = seconds(**plan), (100e9, 25e9, 5e9, 1e9)
+    found = [seconds(network(rate), within=8, **plan) for rate in rates]
+    for quicker, slower in zip([one, *found], found, strict=False):
+        assert all(a <= b * (1 + 1e-12) for a, b in zip(quicker, slower, strict=True)), plan
+    assert found[-1][0] > one[0]  # what leaves a machine is sent over the network
+    assert seconds(within=8, **plan) == seconds(link_named("infiniband-ndr"), within=8, **plan)  # where nobody says
+
+
+def test_a_network_within_one_machine_carries_every_message_and_beside_several_only_what_leaves_them():
+    slow = network(1e9)
+    assert seconds(slow, tp=8)[0] > 1.3 * seconds(tp=8)[0]
+    assert seconds(slow, within=8, tp=8, pp=2)[0] < 1.1 * seconds(tp=8, pp=2)[0]
+
+
+def test_stages_that_fit_into_one_machine_hand_over_within_it():
+    route = route_of(machine(peer_link=replace(WIRE, devices=8)), devices=32)
+    assert route.between.name == "infiniband-ndr"
+    assert [route.crossings(*of) for of in ((8, 4), (4, 4), (3, 4), (2, 16), (16, 2), (1, 8))] == [
+        1, 1 / 3, 1 / 3, 3 / 15, 1, 0,
+    ]  # fmt: skip

@@ -1,6 +1,6 @@
 """The sums behind a plan: what a device draws, how long a request stays, and when a servers' answer is there."""
 
-from dataclasses import fields, replace
+from dataclasses import MISSING, fields, replace
 from types import SimpleNamespace
 
 import numpy as np
@@ -254,6 +254,7 @@ def test_a_few_replicas_are_simulated_with_their_share_of_the_load(monkeypatch):
             pp=2,
             ep=1,
             sequences=64,
+            readers=0,
         )
         assert search._simulated(given, candidate) == ("level", ("level", given.objectives))
         plan = asked.pop()
@@ -267,6 +268,7 @@ def test_a_few_replicas_are_simulated_with_their_share_of_the_load(monkeypatch):
         )
         assert plan.question == {
             "on": "d", "runtime": "vllm", "weights": "i4", "tp": 4, "pp": 2, "ep": 1, "options": given.options,
+            "prompt": None, "generate": None,
         }  # fmt: skip
 
 
@@ -285,6 +287,7 @@ def test_sessions_are_judged_at_the_rate_that_was_asked_for():
         pp=1,
         ep=1,
         sequences=256,
+        readers=0,
     )
     level, figures = search._simulated(given, candidate)
     assert 0.97 * 2.0 <= figures.offered_per_s < 1.4 * 2.0
@@ -367,7 +370,7 @@ def serving_plan(**more):
         "device": "nvidia-h200", "count": 4, "runtime": "vllm", "weights": None, "tp": 2, "replicas": 2, "spare": 0,
         "max_num_seqs": 256, "utilisation": 0.5, "headroom": 1.0, "kv_share": 0.1, "requests": 100,
     }  # fmt: skip
-    empty = dict.fromkeys(field.name for field in fields(ServingPlan) if field.name not in {"why", "notes", "pp", "ep"})
+    empty = dict.fromkeys(field.name for field in fields(ServingPlan) if field.default is MISSING)
     return ServingPlan(**{**empty, **given, **more})
 
 
@@ -447,3 +450,81 @@ def test_the_best_of_each_device_stands_beside_the_winner_and_equal_plans_once(m
     seen = [(plan.device, plan.count, plan.usd_per_hour) for plan in answer.plans]
     assert len(seen) == len(set(seen)) == 2  # the model's own format is bf16
     assert answer.document()["by_device"][0]["device"] == answer.plans[0].device
+
+
+# Two pools
+
+
+def pools(read_s=0.05, share_s=0.02):
+    return closed.PoolTimes(read_s=read_s, share_s=share_s, writing=curve(ttft=(0.0,) * 4))
+
+
+@pytest.mark.parametrize(("limit", "taken"), [(None, 48.5), (0.05, 0.0), (0.06, 25.0), (0.04, 0.0), (9.0, 48.5)])
+def test_a_reader_takes_the_prompts_that_wait_no_longer_than_the_objective_leaves(limit, taken):
+    goals = [] if limit is None else [goal("ttft", limit), goal("tpot", 0.001)]
+    assert pools().reads_per_s(goals) == pytest.approx(taken)
+    if taken and limit and limit < 1:
+        assert pools().ttft_s(taken) == pytest.approx(limit)
+
+
+@pytest.mark.usefixtures("made_up")
+def test_a_candidate_of_two_pools_pays_both_and_is_as_full_as_the_fuller(monkeypatch):
+    monkeypatch.setattr(search, "_link_between_pools", lambda *_: SimpleNamespace(title="a wire"))
+    asked = searched(objectives=(goal("ttft", 0.06), goal("tpot", 0.025)), rate_per_s=40.0)
+    small, large = (configured(tp=tp, pools=pools(share_s=0.04 / tp)) for tp in (1, 2))
+    found = list(search._pool_candidates(asked, [small, large]))
+    assert {(each.reader_tp, each.readers) for each in found} == {(2, 2)}  # 25 prompts each; four of TP 1 take 12.5
+    two = next(each for each in found if each.tp == 2)
+    assert (two.replicas, two.count, two.usd_per_hour) == (21, 46, 46 * 3.0)  # 1.94 answers a second each
+    assert two.capacity_per_s == pytest.approx(min(1.94, 50 / 21))
+    assert list(search._pool_candidates(searched(), [small])) == []  # without objectives there is nothing to win
+    grown = search._Confirming(asked, [small, large], None, None)._grown
+    for missed, replicas, readers in (("ttft_p95", 21, 3), ("tpot_p95", 23, 2), ("requests pile up", 23, 3)):
+        more = grown(two, large, missed)
+        assert (more.replicas, more.readers) == (replicas, readers)
+
+
+@pytest.mark.usefixtures("made_up")
+def test_of_many_replicas_in_two_pools_the_same_part_is_simulated(monkeypatch):
+    seen = []
+    monkeypatch.setattr(search, "_played", lambda _s, _c, rate, both, _n: seen.append((rate, both)) or (None, None))
+    for replicas, readers in ((3, 2), (20, 10), (30, 1)):
+        candidate = SimpleNamespace(replicas=replicas, readers=readers, ttft_s=0.1, tpot_s=0.01)
+        search._simulated(searched(), candidate)
+    assert seen == [(10.0, (3, 2)), (5.0, (10, 5)), (10.0, (30, 1))]
+
+
+def test_two_pools_are_shown_where_they_win_and_beside_the_winner_where_they_do_not():
+    """Long prompts and a short time for each token: prompts in between take too long."""
+    given = {"model": "llama-3.1-8b", "devices": ("nvidia-h100-sxm",), "weights": (None,), "tp": (1,), "keep": 1}
+    long, short = Lengths(kind="fixed", mean=4096), Lengths(kind="fixed", mean=128)
+    hasty = (goal("ttft", 1.0, 0.95), goal("tpot", 0.014, 0.95))
+    wins = search.plan(PlanSearch(**given, rate_per_s=10.0, prompt=long, generate=short, objectives=hasty))
+    assert (wins.plans[0].readers > 0, wins.apart) == (True, None)
+    assert any("from pool to pool over NVIDIA NVLink" in note for note in wins.plans[0].notes)
+    calm = (goal("ttft", 2.0, 0.95), goal("tpot", 0.1, 0.95))
+    loses = search.plan(PlanSearch(**given, rate_per_s=2.0, prompt=short, generate=short, objectives=calm))
+    assert (loses.plans[0].readers, loses.apart is None or loses.apart.readers > 0) == (0, True)
+    assert loses.document()["apart"]["why"].startswith("costs")
+
+
+@pytest.mark.parametrize("runtime", ["vllm", "sglang", "trtllm"])
+def test_two_pools_start_as_a_graph_of_dynamo_and_as_servers_of_each(runtime):
+    plan = serving_plan(runtime=runtime, readers=3, reader_tp=1, reader_ep=1)
+    files = launch_files(plan, "llama-3.1-8b")
+    services = yaml.safe_load(files["dynamo.yaml"])["spec"]["services"]
+    workers = {each["subComponentType"]: each for name, each in services.items() if name != "Frontend"}
+    assert {mode: (each["replicas"], each["resources"]["limits"]["gpu"]) for mode, each in workers.items()} == {
+        "prefill": (3, "1"), "decode": (2, "2"),
+    }  # fmt: skip
+    for mode, each in workers.items():
+        container = each["extraPodSpec"]["mainContainer"]
+        assert container["command"] == ["python3", "-m", f"dynamo.{runtime}"]
+        assert container["args"][1] == "meta-llama/Llama-3.1-8B"
+        assert container["args"][container["args"].index("--disaggregation-mode") + 1] == mode
+    assert ("prefill.sh" in files) == (runtime != "trtllm")
+    if runtime == "vllm":
+        assert """--kv-transfer-config '{"kv_connector":"NixlConnector","kv_role":"kv_both"}'""" in files["decode.sh"]
+    if runtime == "sglang":
+        assert "--disaggregation-mode prefill" in files["prefill.sh"]
+        assert '--prefill "$url" 8998' in files["router.sh"]

@@ -14,16 +14,17 @@ from inferometer.cli.options import (
     SHARE,
     TIME,
     Number,
+    OutputFile,
     Whole,
+    field_options,
     format_option,
+    list_option,
     print_card,
     print_document,
     print_table,
     print_text,
     say,
 )
-from inferometer.cli.outputs import OutputFile
-from inferometer.cli.prediction_options import field_options, list_option
 from inferometer.cli.progress import progress_line
 from inferometer.core.errors import GateError
 from inferometer.predict.fields import FIELDS
@@ -37,12 +38,13 @@ _GOALS = ("cheapest", "greenest", "smallest")
 _LENGTHS = "Prompt tokens: 512, normal:512,128, lognormal:512,400 or uniform:64-512."
 _ENGINE = "local (this process), local:N (processes), or dask://HOST:PORT.  [default: all cores, where it is worth it]"
 _TRACE = "Replay these requests, with their lengths, sessions and prefixes; at --rate, or as they came."
-_LAUNCH = "Write files that start the best plan: serve.sh, compose.yaml, kubernetes.yaml."
+_LAUNCH = "Write files that start the best plan: serve.sh, compose.yaml, kubernetes.yaml; of two pools, dynamo.yaml."
 _MOST_JOB_S, _MOST_USD = 10 * 366 * 86400.0, 1e6
 _COSTS = {name: FIELDS[name] for name in ("spot", "instance", "grid", "pue", "battery")}
 _DAY = "Loads of equal parts of a day, as shares of --rate, with as many replicas as each needs."
 _PRICES = "A CSV of your own prices: device,usd_per_hour, of one device."
 _INTERRUPTIONS = "Of a spot instance an hour, each --cold-start long: with --availability, spare replicas for them."
+_LINK = "Between machines, and between pools that read and write.  [default: InfiniBand NDR, a machine's own within it]"
 _SLO = 'Objectives: "ttft_p95<=1s,tpot_p95<=50ms"; may be repeated.'
 
 
@@ -62,6 +64,7 @@ def _served_options(function: click.decorators.FC) -> click.decorators.FC:
         option("--ep", metavar="N,…", help="Expert parallelism, up to --tp.  [default: 1, and as --tp]"),
         option("--max-num-seqs", "sequences", metavar="N,…", help="Limits to try.  [default: engine's,64,256]"),
         option("--max-devices", "most_devices", type=DEVICES, default=256, help="Devices that may be used."),
+        option("--link", metavar="NAME", help=_LINK),
         option("--availability", type=SHARE, metavar="SHARE", help="Of the time: spare replicas for it, as 0.999."),
         option("--replica-up", type=SHARE, default=0.99, metavar="SHARE", help="Of the time that one replica is up."),
         option("--cold-start", type=TIME, default="5min", help="With --interruptions: until a new one is there."),
@@ -125,8 +128,9 @@ def command(model: str, form: str, **options: Any) -> None:
     inferometer plan qwen3-32b --trace agents.jsonl --slo "ttft_p95<=2s" --on nvidia-h100-sxm,nvidia-h200
     inferometer plan yolo11n --frames 30 --streams 8 --on nvidia-jetson-orin-nano-8gb,raspberry-pi-5 --battery 50Wh
 
-    Devices × formats × tensor parallelism × limits × replicas are compared in closed form; the best are simulated, with
-    more replicas where the simulation misses an objective, until enough are confirmed. Exit code 1: there is no plan.
+    Devices × formats × tensor parallelism × limits × replicas are compared in closed form, and two pools, one of which
+    reads prompts; the best are simulated, with more replicas where the simulation misses an objective, until enough are
+    confirmed. Exit code 1: there is no plan.
     With --frames, devices are compared by the time of one inference. docs/serving.md has worked cases.
     """
     if options["frames"] is not None:
@@ -202,7 +206,7 @@ def _prices(path: Path | None) -> tuple[tuple[str, float], ...]:
 
 
 def print_plan(answer: PlanAnswer, form: str, *, title: str, front: bool = False) -> None:
-    from inferometer.understand.view.plans import device_table, front_table, plan_card, plan_table
+    from inferometer.understand.view.serving import device_table, front_table, plan_card, plan_table
 
     document = answer.document()
     if form == "json":
@@ -227,6 +231,7 @@ def search_from(model: str, options: dict[str, Any]) -> PlanSearch:
     from inferometer.core.traffic.lengths import listed_lengths, parse_lengths
     from inferometer.core.traffic.objectives import parse_objective
     from inferometer.core.units import parse_quantity
+    from inferometer.known import link as link_named
     from inferometer.serving.plans.asked import PlanSearch
 
     sequences = _numbers(options["sequences"], "max-num-seqs")
@@ -267,6 +272,7 @@ def search_from(model: str, options: dict[str, Any]) -> PlanSearch:
         options=_options(options),
         keep=options["keep"],
         seed=options["seed"],
+        link=None if options["link"] is None else link_named(options["link"]),
     )
 
 
@@ -308,7 +314,7 @@ def _numbers(text: str | None, name: str) -> tuple[int, ...]:
 
 def _plan_edge(model: str, options: dict[str, Any], form: str) -> None:
     from inferometer.serving.plans.edge import EdgeSearch, edge_plans
-    from inferometer.understand.view.plans import edge_table
+    from inferometer.understand.view.serving import edge_table
 
     answer = edge_plans(
         EdgeSearch(

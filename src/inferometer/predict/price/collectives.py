@@ -8,11 +8,38 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from inferometer.core.device import Link
 from inferometer.core.errors import DomainError
+from inferometer.core.frozen import frozen
+from inferometer.known import link as link_named
 from inferometer.predict.price.price import require_rate
 
 if TYPE_CHECKING:
-    from inferometer.core.device import Device, Link
+    from inferometer.core.device import Device
+
+IN_A_MACHINE = 8  # devices of the largest machines that are rented, where a link does not say how many it joins
+_NETWORKS = frozenset({"network", "scale-out"})  # kinds of links that go from machine to machine
+# What is between machines where nobody says: a port a GPU, as DGX H100, Azure ND H100 v5 and EC2 P5 have; a desk's.
+_USUAL_NETWORKS = {"server": "infiniband-ndr", None: "ethernet-10g"}
+
+
+@frozen
+class Route:
+    """What messages of devices go over: a link within a machine of so many, and one between machines.
+
+    `between` is None where all of them are in one machine, or apart and joined by one link.
+    """
+
+    within: Link
+    between: Link | None = None
+    machine: int = IN_A_MACHINE
+
+    def crossings(self, stage: int, stages: int) -> float:
+        """The share of a pipeline's hand-overs that leave a machine: as many stages as fit whole are in one."""
+        if self.between is None or stages < 2:
+            return 0.0
+        machines = -(-stages // max(1, self.machine // stage))
+        return (machines - 1) / (stages - 1)
 
 
 def sent_bytes(function: str, devices: int, nbytes: Any) -> Any:
@@ -34,7 +61,7 @@ def sent_bytes(function: str, devices: int, nbytes: Any) -> Any:
 
 
 def message_floor(function: str, devices: int, nbytes: Any, link: Link) -> Any:
-    return sent_bytes(function, devices, nbytes) / _bandwidth(link)
+    return sent_bytes(function, devices, nbytes) / bandwidth_of(link)
 
 
 def message_seconds(  # noqa: PLR0913 - what a message is, and what hides it
@@ -44,7 +71,7 @@ def message_seconds(  # noqa: PLR0913 - what a message is, and what hides it
     from inferometer.known.formulas.distributed import exposed_communication, ring_allreduce  # noqa: PLC0415 - as below
     from inferometer.known.formulas.network import transfer_time  # noqa: PLC0415 - only plans of several devices need them
 
-    bandwidth = _bandwidth(link) * share
+    bandwidth = bandwidth_of(link) * share
     # Where no latency is stated a message takes its bytes alone: too little for small ones, and right for large ones.
     latency = 0.0 if link.latency_s is None else link.latency_s.value
     if function == "all_reduce":
@@ -64,18 +91,33 @@ def chosen_link(device: Device, link: Link | None = None) -> Link | None:
     return link or device.peer_link or device.network_link or device.host_link
 
 
-def between_devices(device: Device, link: Link | None = None) -> Link:
-    """The link that devices of a kind talk over, with a bandwidth."""
-    chosen = chosen_link(device, link)
-    if chosen is None or chosen.bandwidth_bytes_per_s is None:
+def route_of(device: Device, link: Link | None = None, devices: int = 1) -> Route:
+    """The links between so many devices of a kind, each with a bandwidth.
+
+    Devices of one machine talk over the link given, or their own. Where they are more than a machine has, a network
+    that is given lies between the machines; else their own network, or a usual one.
+    """
+    own = chosen_link(device)
+    near = own if own is not None and link is not None and link.kind in _NETWORKS else link or own
+    machine = IN_A_MACHINE if near is None else near.devices or IN_A_MACHINE
+    if near is None or near.kind in _NETWORKS or devices <= machine:
+        return Route(within=_known(device, link or own), machine=machine)
+    far = link if link is not None and link.kind in _NETWORKS else device.network_link
+    if far is None:
+        far = link_named(_USUAL_NETWORKS.get(device.kind, _USUAL_NETWORKS[None]))
+    return Route(within=_known(device, near), between=_known(device, far), machine=machine)
+
+
+def _known(device: Device, link: Link | None) -> Link:
+    if link is None or link.bandwidth_bytes_per_s is None:
         raise DomainError(
             f"{device.name} has no link to another device whose bandwidth is known.",
             remedy="Name one of the catalog's links.",
         )
-    return chosen
+    return link
 
 
-def _bandwidth(link: Link) -> float:
+def bandwidth_of(link: Link) -> float:
     if link.bandwidth_bytes_per_s is None:
         raise DomainError(f"The bandwidth of the link {link.name} is not known.")
     return require_rate(link.bandwidth_bytes_per_s, f"The bandwidth of {link.name}")

@@ -19,7 +19,14 @@ from inferometer.core.errors import DomainError
 from inferometer.core.frozen import frozen
 from inferometer.core.graph import is_generative
 from inferometer.predict.precision import arithmetic_for, counted_precision, widened_to
-from inferometer.predict.price.collectives import between_devices, chosen_link, message_floor, message_seconds
+from inferometer.predict.price.collectives import (
+    Route,
+    bandwidth_of,
+    chosen_link,
+    message_floor,
+    message_seconds,
+    route_of,
+)
 from inferometer.predict.price.deviations import (
     NO_EFFECT,
     ModelEffect,
@@ -69,6 +76,7 @@ class PricePlan:
     arithmetic: tuple[str, ...] = ()  # the formats that matrix products are computed in
     effects: Mapping[str, ModelEffect] = field(default_factory=dict)  # by phase, of rows that are priced by the fit
     host_speed: float = 1.0  # over the host that the overheads were measured on
+    stage: int = 1  # devices that share a layer
     streamed: float = 0.0  # the share of the weights that the device cannot hold: its host sends them at every step
     rates: dict[str, Rates] = field(default_factory=dict)
     paces: dict[str, Pace] = field(default_factory=dict)
@@ -151,6 +159,7 @@ class PricePlan:
                 )
             )
             host, step = self._fitted(rates, host, step, effect)
+            step += self._choosing_s(phase)
             host /= self.host_speed
             factors = {} if self.calibration is None else self.calibration.factors
             self.paces[phase] = Pace(
@@ -168,6 +177,17 @@ class PricePlan:
                 kernels=factors.get(f"kernels.{phase}", 1.0),
             )
         return self.paces[phase]
+
+    def _choosing_s(self, phase: str) -> float:
+        """What the loop around a model takes to choose a token of its words: steps were calibrated without it.
+
+        The words of one sequence are looked at by one block of threads, those of others beside it.
+        """
+        if phase not in {"prefill", "decode"} or self.calibration is None or self.calibration.is_published:
+            return 0.0
+        heads = [row.op.outputs[0].shape[-1] for row in self.prepared.rows if "logits" in row.op.symbols]
+        words = max((each for each in heads if isinstance(each, int)), default=0)
+        return self.overheads.looped_s("choose", phase) + words * self.overheads.looped_s("word", phase)
 
     def _unpack(self, rates: Rates) -> Any:
         """Rows that unpacking the weights takes as long as: the fit's, and the runtime's own where nothing tells."""
@@ -229,14 +249,15 @@ class PricePlan:
 
     def _links(self, q: Quantities, rates: Rates | None, floor: Any) -> Any:
         seconds = np.zeros_like(floor)
-        curves = rates.curves if rates is not None and self._own_link else {}
+        curves = {} if rates is None else rates.curves
         for number, row in enumerate(self.prepared.rows):
             if row.op_class == "collective":
                 seconds[number], floor[number] = self._message(row, q.link[number])
                 if number in curves:
                     measured = curves[number].seconds(self.peaks, {"bytes": q.link[number]})
                     # Kernels of messages were timed alone; what runs beside other work is not waited for.
-                    seconds[number] = np.maximum(floor[number], measured * (1 - self.overlap))
+                    measured = np.maximum(floor[number], measured * (1 - self.overlap))
+                    seconds[number] = self._as_measured(row, measured, seconds[number])
             elif row.offloaded or self.streamed:
                 seconds[number], least = self._streamed(
                     q.link[number] if row.offloaded else self.streamed * q.weights[number]
@@ -244,25 +265,61 @@ class PricePlan:
                 floor[number] = np.maximum(floor[number], least)
         return seconds
 
-    @property
-    def _own_link(self) -> bool:
-        """Whether messages go the way that they were measured on, which says nothing of another that is asked for."""
-        return self.link is None or self.link == chosen_link(self.device)
+    def _as_measured(self, row: OpRow, measured: Any, counted: Any) -> Any:
+        """A message as it was measured over the devices' own link, which is the least where it goes a slower way."""
+        route, own = self._route(row), chosen_link(self.device)
+        if own is None or own.bandwidth_bytes_per_s is None:
+            return counted
+        if route.within == own and not self._leaves(row, route):
+            return measured
+        return np.maximum(measured, counted) if bandwidth_of(route.within) <= bandwidth_of(own) else counted
+
+    def _route(self, row: OpRow) -> Route:
+        """What a message goes over: the stages of a pipeline are each as large as the largest group that sums."""
+        return route_of(self.device, self.link, self._stage(row) * self.prepared.terms.stages)
+
+    def _stage(self, row: OpRow) -> int:
+        return self.stage if row.op["function"] == "send" else max(self.stage, row.op["devices"])
+
+    def _leaves(self, row: OpRow, route: Route) -> float:
+        """The share of such messages that leave a machine."""
+        if row.op["function"] == "send":
+            return route.crossings(self._stage(row), self.prepared.terms.stages)
+        return float(route.between is not None and row.op["devices"] > route.machine)
 
     def _message(self, row: OpRow, nbytes: Any) -> tuple[Any, Any]:
-        link, share = between_devices(self.device, self.link), self._link_share(self.device.shares.network)
-        function, devices = row.op["function"], row.op["devices"]
-        exposed = 1 - self.overlap
-        floor = message_floor(function, devices, nbytes, link) * exposed
-        return message_seconds(function, devices, nbytes, link, share=share, overlap=self.overlap), floor
+        """Seconds of a message, and their floor.
+
+        Of devices in several machines each machine sums, gathers or scatters for itself, and then each device does so
+        with its share of the bytes with those in its place elsewhere. With links of one rate that sends as much as one
+        ring of all does; it is never taken to be quicker than that ring.
+        """
+        route, share = self._route(row), self._link_share(self.device.shares.network)
+        function, devices, exposed = row.op["function"], row.op["devices"], 1 - self.overlap
+
+        def both(count: int, sent: Any, link: Link) -> Any:
+            time = message_seconds(function, count, sent, link, share=share, overlap=self.overlap)
+            return np.array([time, message_floor(function, count, sent, link) * exposed])
+
+        near, leaves = both(devices, nbytes, route.within), self._leaves(row, route)
+        if leaves and route.between is not None:
+            if function == "send":
+                near = np.maximum(near, leaves * both(2, nbytes, route.between) + (1 - leaves) * near)
+            else:
+                machines = -(-devices // route.machine)
+                each = -(-devices // machines)
+                far = both(machines, nbytes / each, route.between)
+                near = np.maximum(near, both(each, nbytes, route.within) + far)
+        return near[0], near[1]
 
     def message(self, row: OpRow, function: str, nbytes: Any) -> Any:
         """Seconds of another collective (`function`) of `nbytes` among the devices of a collective's row."""
         other = replace(row, op=replace(row.op, attributes={**row.op.attributes, "function": function}))
         curve = kernel_curve(other, "decode", kernel_tables(self.calibration), self.prepared.binding({"batch": 1}))
-        if curve is None or not self._own_link:
-            return self._message(other, nbytes)[0]
-        return curve.seconds(self.peaks, {"bytes": nbytes})
+        counted = self._message(other, nbytes)[0]
+        if curve is None:
+            return counted
+        return self._as_measured(other, curve.seconds(self.peaks, {"bytes": nbytes}), counted)
 
     def _streamed(self, nbytes: Any) -> tuple[Any, Any]:
         link = self.device.host_link
@@ -346,6 +403,7 @@ def plan_of(  # noqa: PLR0913 - what a plan is made of
         notes = (*notes, *_fitted_by(standing, prepared, effects, calibration))
     if calibration is not None:
         notes = (*notes, _calibrated_by(calibration), *calibration.notes)
+    groups = (row.op for row in prepared.rows if row.op_class == "collective")
     return PricePlan(
         prepared=prepared,
         device=device,
@@ -362,6 +420,7 @@ def plan_of(  # noqa: PLR0913 - what a plan is made of
         arithmetic=arithmetic,
         effects=effects,
         host_speed=host_speed,
+        stage=max((op["devices"] for op in groups if op["function"] != "send"), default=1),
         streamed=streamed,
     )
 

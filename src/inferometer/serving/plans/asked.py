@@ -6,6 +6,7 @@ from dataclasses import asdict
 from math import ceil
 from typing import Any, Literal
 
+from inferometer.core.device import Link
 from inferometer.core.errors import DomainError
 from inferometer.core.frozen import frozen
 from inferometer.core.served import Objective
@@ -41,7 +42,7 @@ class PlanSearch:
     `headroom` is a share of the rate that must be left. With `trace`, its requests come instead of drawn ones, at this
     rate, and the lengths are theirs. `day` are the loads of equal parts of a day, as shares of the rate: there are as
     many replicas in each as it needs. `prices` are USD an hour of one device, instead of the catalog's. `most_watts` is
-    what all devices may draw together.
+    what all devices may draw together. `link` lies between machines, and between pools that read and that write.
     """
 
     model: Any
@@ -71,6 +72,7 @@ class PlanSearch:
     day: tuple[float, ...] = ()
     prices: tuple[tuple[str, float], ...] = ()
     most_watts: float | None = None
+    link: Link | None = None
 
     def __post_init__(self) -> None:
         if self.day and not (all(0 <= share <= 1 for share in self.day) and max(self.day) >= _LEAST_SHARE):
@@ -120,7 +122,10 @@ class PlanSearch:
 
 @frozen
 class Candidate:
-    """One way to serve it, by the closed form. Times are those of an average request at this load."""
+    """One way to serve it, by the closed form. Times are those of an average request at this load.
+
+    With `readers`, prompts are read by a pool of so many replicas, and the others only make the answers.
+    """
 
     device: str
     runtime: str
@@ -137,10 +142,19 @@ class Candidate:
     capacity_per_s: float  # requests a second that a replica could take within the objectives
     usd_per_hour: float | None
     watts: float | None
+    readers: int = 0
+    reader_spare: int = 0
+    reader_tp: int = 1
+    reader_ep: int = 1
 
     @property
     def count(self) -> int:
-        return self.tp * self.pp * (self.replicas + self.spare)
+        return self.tp * self.pp * (self.replicas + self.spare) + self.reader_tp * (self.readers + self.reader_spare)
+
+    @property
+    def needed(self) -> int:
+        """Devices without those that are spare."""
+        return self.count - self.tp * self.pp * self.spare - self.reader_tp * self.reader_spare
 
     def score(self, goal: Goal) -> float:
         by = {"cheapest": self.usd_per_hour, "greenest": self.watts, "smallest": float(self.count)}[goal]
@@ -155,7 +169,8 @@ class Candidate:
 def parallel_words(of: Candidate | ServingPlan) -> str:
     """`, TP 8, EP 8`: what of a replica is shared, where it is."""
     shared = (("TP", of.tp), ("PP", of.pp), ("EP", of.ep))
-    return "".join(f", {name} {devices}" for name, devices in shared if devices > 1)
+    words = "".join(f", {name} {devices}" for name, devices in shared if devices > 1)
+    return f"{words}, {of.readers} of TP {of.reader_tp} to read prompts" if of.readers else words
 
 
 @frozen
@@ -187,6 +202,9 @@ class ServingPlan:
     notes: tuple[str, ...] = ()
     pp: int = 1
     ep: int = 1
+    readers: int = 0  # replicas of a pool of its own that reads prompts; with those that are spare
+    reader_tp: int = 1
+    reader_ep: int = 1
 
     def document(self) -> dict[str, Any]:
         return asdict(self)
@@ -220,6 +238,7 @@ class PlanAnswer:
     notes: tuple[str, ...] = ()
     edge: EdgeTier | None = None  # before the best of them
     by_device: tuple[ServingPlan, ...] = ()  # the best of each device that has one, the best first
+    apart: ServingPlan | None = None  # the best with a pool that reads prompts, where it is not among the plans
     front: tuple[FrontPoint, ...] = ()  # by the closed form, the quickest for a user first
 
     def document(self) -> dict[str, Any]:
@@ -233,5 +252,6 @@ class PlanAnswer:
             "notes": list(self.notes),
             "edge": None if self.edge is None else self.edge.document(),
             "by_device": [plan.document() for plan in self.by_device],
+            "apart": None if self.apart is None else self.apart.document(),
             "front": [asdict(point) for point in self.front],
         }

@@ -60,13 +60,54 @@ class LoadCurve:
         )  # type: ignore[return-value] # three of them
 
 
-def load_curve(what: ServedReplica, traffic: Traffic, most: int) -> LoadCurve:
-    """`most` sequences at once, or as many as the cache holds."""
+@frozen
+class PoolTimes:
+    """Replicas of two pools: one only reads prompts, the other only makes answers.
+
+    A prompt takes `read_s` by itself, and `share_s` of a reader's time where steps are full of them.
+    """
+
+    read_s: float
+    share_s: float
+    writing: LoadCurve
+
+    def ttft_s(self, rate_per_s: float) -> float:
+        """Prompts come at any time, and wait as behind one server that is busy so much of the time."""
+        busy = min(_SPARED, rate_per_s * self.share_s)
+        return self.read_s + busy / (2 * (1 - busy)) * self.share_s
+
+    def reads_per_s(self, objectives: Sequence[Objective]) -> float:
+        """The most prompts a second within the objectives; 0 where not even one by itself is."""
+        waits = min((goal.limit_s - self.read_s for goal in objectives if goal.metric == "ttft"), default=float("inf"))
+        if waits < 0:
+            return 0.0
+        busy = _SPARED if waits == float("inf") else 2 * waits / (2 * waits + self.share_s)
+        return min(_SPARED, busy) / self.share_s
+
+
+def pool_times(what: ServedReplica, traffic: Traffic, most: int) -> PoolTimes:
+    """As `load_curve`, of pools apart."""
+    count, context = _counts(what, traffic, most), traffic.prompt + traffic.generate / 2
+    one = _times(what, traffic, 1)
+    tpot_s = what.step.decode_seconds(count, context)
+    writing = LoadCurve(
+        sequences=count,
+        rate_per_s=count / (max(1, traffic.generate - 1) * tpot_s),
+        ttft_s=np.zeros(len(count)),
+        tpot_s=tpot_s,
+    )
+    return PoolTimes(read_s=float(one.alone), share_s=float(one.share), writing=writing)
+
+
+def _counts(what: ServedReplica, traffic: Traffic, most: int) -> Any:
     memory = what.memory
     held = most if memory is None else min(most, memory.sequences_of(traffic.prompt + traffic.generate // 2))
-    held = max(1, held)
-    count = np.unique(np.rint(np.geomspace(1, held, _POINTS)).astype(int)).astype(float)
-    context = traffic.prompt + traffic.generate / 2
+    return np.unique(np.rint(np.geomspace(1, max(1, held), _POINTS)).astype(int)).astype(float)
+
+
+def load_curve(what: ServedReplica, traffic: Traffic, most: int) -> LoadCurve:
+    """`most` sequences at once, or as many as the cache holds."""
+    count, context = _counts(what, traffic, most), traffic.prompt + traffic.generate / 2
     decode_s = what.step.decode_seconds(count, context)
     if what.stages > 1:  # sequences share out among the stages of a pipeline, and wait for the slowest
         decode_s = np.array([float(_times(what, traffic, int(each)).decode) for each in count])

@@ -1,8 +1,15 @@
-"""A plan as files that start it: the engine's command line, docker compose, Kubernetes."""
+"""A plan as files that start it: the engine's command line, docker compose, Kubernetes; of two pools, Dynamo.
+
+Two pools: vLLM's NixlConnector (docs.vllm.ai, features/nixl_connector_usage), SGLang's disaggregation modes and its
+router (docs.sglang.io, advanced_features/pd_disaggregation), and DynamoGraphDeployment with `--disaggregation-mode`
+(ai-dynamo/dynamo, examples/backends/*/deploy/disagg.yaml), as of 2026.
+"""
 
 from __future__ import annotations
 
+import json
 import shlex
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from inferometer.core.errors import DomainError, UnknownNameError
@@ -34,6 +41,38 @@ _OPTIONS: Mapping[str, Mapping[str, str]] = {
 # Formats into which an engine turns weights as it loads them; any other must be in the files.
 _QUANTISED_ON_LOAD = {"f8e4m3": "fp8"}
 _PORT = 8000
+# By engine, of two pools: the words that make a server one of them, and Dynamo's worker with its image.
+_POOLS: Mapping[str, tuple[str, ...]] = {
+    "vllm": ("--kv-transfer-config", '{"kv_connector":"NixlConnector","kv_role":"kv_both"}'),
+    "sglang": ("--disaggregation-mode", "{mode}", "--disaggregation-transfer-backend", "nixl"),
+}
+_DYNAMO: Mapping[str, tuple[str, str]] = {  # the option that names the model, and the runtime's image
+    "vllm": ("--model", "vllm-runtime"),
+    "sglang": ("--model-path", "sglang-runtime"),
+    "trtllm": ("--model-path", "tensorrtllm-runtime"),
+}
+_DYNAMO_OPTIONS: Mapping[str, Mapping[str, str]] = {  # where Dynamo's worker has other names than the engine's server
+    "trtllm": {
+        "--tp_size": "--tensor-parallel-size",
+        "--ep_size": "--expert-parallel-size",
+        "--max_batch_size": "--max-batch-size",
+    },
+}
+_GRAPH = """# Put the release of Dynamo in the place of DYNAMO_TAG.
+apiVersion: nvidia.com/v1alpha1
+kind: DynamoGraphDeployment
+metadata:
+  name: inference
+spec:
+  services:
+    Frontend:
+      componentType: frontend
+      replicas: 1
+      extraPodSpec:
+        mainContainer:
+          image: {image}
+"""
+_BOOTSTRAP = 8998  # SGLang's port at which pools meet
 _IN_A_MACHINE = 8  # devices of the largest machines that are rented
 
 
@@ -43,6 +82,8 @@ def launch_files(plan: ServingPlan, model: str) -> dict[str, str]:
         raise DomainError(
             f"There are no launch files for {plan.runtime}.", remedy=f"Plan with --runtime {' or '.join(_COMMANDS)}."
         )
+    if plan.readers:
+        return _pool_files(plan, model)
     words, doubt = serve_command(plan, model)
     says = [f"# {plan.count} x {plan.device}: {plan.replicas} replicas of {plan.tp * plan.pp}, for {model}.", *doubt]
     head = "".join(f"{line}\n" for line in says)
@@ -52,6 +93,57 @@ def launch_files(plan: ServingPlan, model: str) -> dict[str, str]:
         files["compose.yaml"] = head + _compose(plan, words)
         files["kubernetes.yaml"] = head + _kubernetes(plan, words)
     return files
+
+
+def _pool_files(plan: ServingPlan, model: str) -> dict[str, str]:
+    """A server of each pool, what stands before them, and both as a graph of Dynamo's."""
+    pools = {"prefill": replace(plan, tp=plan.reader_tp, ep=plan.reader_ep, replicas=plan.readers), "decode": plan}
+    made = {mode: serve_command(pool, model) for mode, pool in pools.items()}
+    doubt = list(dict.fromkeys(line for _, lines in made.values() for line in lines))
+    counts = f"{plan.readers} replicas of {plan.reader_tp} read prompts, {plan.replicas} of {plan.tp} write answers"
+    head = "".join(f"{line}\n" for line in (f"# {plan.count} x {plan.device}: {counts}, for {model}.", *doubt))
+    files = {}
+    for mode, (words, _) in made.items() if plan.runtime in _POOLS else ():
+        joined = shlex.join([*words, *(word.replace("{mode}", mode) for word in _POOLS[plan.runtime])])
+        # Each process of a host needs a port of its own for the caches' side channel.
+        side = 'export VLLM_NIXL_SIDE_CHANNEL_PORT="${SIDE:-5600}"\n' if plan.runtime == "vllm" else ""
+        files[f"{mode}.sh"] = (
+            f'#!/bin/sh\n{head}PORT="${{PORT:-{_PORT}}}"\n{side}exec {joined} --host 0.0.0.0 --port "$PORT"\n'
+        )
+    if plan.runtime == "sglang":
+        files["router.sh"] = (
+            f"#!/bin/sh\n{head}# Addresses of the pools: PREFILL='http://a:8000 http://b:8000' DECODE='http://c:8000'.\n"
+            "set -- --pd-disaggregation\n"
+            f'for url in $PREFILL; do set -- "$@" --prefill "$url" {_BOOTSTRAP}; done\n'
+            'for url in $DECODE; do set -- "$@" --decode "$url"; done\n'
+            f'exec python3 -m sglang_router.launch_router "$@" --host 0.0.0.0 --port "${{PORT:-{_PORT}}}"\n'
+        )
+    files["dynamo.yaml"] = head + _dynamo(
+        plan.runtime, {mode: (pools[mode], words) for mode, (words, _) in made.items()}
+    )
+    return files
+
+
+def _dynamo(runtime: str, pools: Mapping[str, tuple[ServingPlan, list[str]]]) -> str:
+    """A DynamoGraphDeployment: a front end, and a service a pool. `DYNAMO_TAG` is the release that is installed."""
+    option, image = _DYNAMO[runtime]
+    image = f"nvcr.io/nvidia/ai-dynamo/{image}:DYNAMO_TAG"
+    parts = [_GRAPH.format(image=image)]
+    names = _DYNAMO_OPTIONS.get(runtime, {})
+    for mode, (pool, words) in pools.items():
+        at = _COMMANDS[runtime].index("{model}")
+        model, options = words[at], [names.get(word, word) for word in words[at + 1 :]]
+        args = [option, model, *options, "--disaggregation-mode", mode]
+        args += ["--disaggregation-transfer-backend", "nixl"] if runtime == "sglang" else []
+        args += list(_POOLS["vllm"]) if runtime == "vllm" else []
+        parts.append(
+            f"    {mode.capitalize()}Worker:\n      componentType: worker\n      subComponentType: {mode}\n"
+            f"      envFromSecret: hf-token-secret\n      replicas: {pool.replicas}\n"
+            f'      resources:\n        limits:\n          gpu: "{pool.tp}"\n'
+            f"      extraPodSpec:\n        mainContainer:\n          image: {image}\n"
+            f"          command: {_listed(['python3', '-m', f'dynamo.{runtime}'])}\n          args: {_listed(args)}\n"
+        )
+    return "".join(parts)
 
 
 def serve_command(plan: ServingPlan, model: str) -> tuple[list[str], list[str]]:
@@ -90,7 +182,7 @@ def _repository(model: str) -> tuple[str, bool]:
 
 
 def _listed(words: list[str]) -> str:
-    return "[" + ", ".join(f'"{word}"' for word in words) + "]"
+    return json.dumps(words)  # a list of JSON's is one of YAML's
 
 
 def _inside(words: list[str]) -> list[str]:

@@ -28,12 +28,13 @@ from inferometer.predict.ask import ask, model_graph
 from inferometer.predict.basis.engine_tables.calibrating import system_of
 from inferometer.predict.energy import power_model
 from inferometer.predict.money import carbon_grams, hourly_price
+from inferometer.predict.price.collectives import route_of
 from inferometer.predict.served.question import ServedReplica, served
 from inferometer.predict.served.steady import Traffic
 from inferometer.predict.sweep.engines import Spread, spread_over
 from inferometer.serving.load.plan import LoadPlan, LoadStep
 from inferometer.serving.plans.asked import MONTH_H, Candidate, FrontPoint, PlanAnswer, PlanSearch, ServingPlan
-from inferometer.serving.plans.closed import LoadCurve, load_curve
+from inferometer.serving.plans.closed import LoadCurve, PoolTimes, load_curve, pool_times
 from inferometer.serving.plans.tiers import edge_tier
 from inferometer.serving.simulate.plan import SimulationPlan
 from inferometer.serving.simulate.run import simulate
@@ -41,6 +42,7 @@ from inferometer.serving.simulate.run import simulate
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from inferometer.core.device import Link
     from inferometer.core.served import Distribution, Level, LevelFigures
     from inferometer.predict.question import Question
 
@@ -51,6 +53,9 @@ _LEAST_REQUESTS, _MOST_REQUESTS, _MOST_OF_SESSIONS = 600, 4000, 20_000
 _TRIES_AT_THE_RATE = 3  # simulations of sessions that come ever quicker
 _KEPT_UP = 0.97  # of the offered rate
 _MOST_SIMULATIONS = 24
+_TRIES_OF_POOLS = 6  # simulations of plans with a pool that reads prompts
+_WORTH_SHOWING = 2.0  # times what the best plan costs: pools beyond that are not tried
+_SIMULATED_OF_POOLS = 12  # replicas of both; of more pools a share is simulated
 _MOST_OTHERS, _TRIES_OF_OTHERS = 6, 3  # devices beside those of the best plans, and simulations for each
 _WORTH_PROCESSES = 150  # ways to serve a model: some three seconds of one core
 _LEAST_CORES, _MOST_PROCESSES = 4, 16  # with two, beginning a process costs what it saves
@@ -74,6 +79,7 @@ class Configuration:
     sequences: int
     what: ServedReplica
     curve: LoadCurve
+    pools: PoolTimes | None = None  # as one of two pools
 
     @property
     def size(self) -> int:
@@ -93,17 +99,30 @@ def plan(search: PlanSearch, *, engine: str = "local", progress: Callable[[str],
         return _plan_on(search, spread, progress)
 
 
-def _plan_on(search: PlanSearch, spread: Spread, progress: Callable[[str], None] | None) -> PlanAnswer:
-    found, refused = all_configurations(search, spread)
-    candidates = list(_candidates(search, found))
-    count = sum(_tried(search, configuration) for configuration in found) + len(refused)
-    fitting = [each for each in candidates if each.count <= search.most_devices and not _is_over(search, each)]
+def _plan_on(
+    search: PlanSearch,
+    spread: Spread,
+    progress: Callable[[str], None] | None,
+    known: tuple[list[Configuration], list[str]] | None = None,
+) -> PlanAnswer:
+    """`known` are the configurations, where somebody has them."""
+    found, refused = known or all_configurations(search, spread)
+    candidates, pools = list(_candidates(search, found)), list(_pool_candidates(search, found))
+    count = sum(_tried(search, configuration) for configuration in found) + len(refused) + len(pools)
+    fitting, pools = (
+        [each for each in many if each.count <= search.most_devices and not _is_over(search, each)]
+        for many in (candidates, pools)
+    )
     confirming = _Confirming(search, found, _Simulations(search, spread), progress)
     plans = confirming.best(fitting, search.keep, _MOST_SIMULATIONS)
     rejected, others = list(confirming.rejected), list[ServingPlan]()
     for device in dict.fromkeys(each.device for each in sorted(fitting, key=lambda each: each.score(search.goal))):
         if plans and device not in {each.device for each in plans} and len(others) < _MOST_OTHERS:
             others += confirming.best([each for each in fitting if each.device == device], 1, _TRIES_OF_OTHERS)
+    limit = _WORTH_SHOWING * _cost(search, plans[0]) if plans else float("inf")
+    apart = confirming.best([each for each in pools if each.score(search.goal) <= limit], 1, _TRIES_OF_POOLS)
+    if apart and (not plans or _cost(search, apart[0]) < _cost(search, plans[0])):
+        plans, apart = [*apart, *plans][: search.keep], []
     explained = tuple(_explained(search, plans))
     own = {each.device: each for each in reversed(plans)}
     best_first = sorted([*own.values(), *others], key=lambda each: _cost(search, each))
@@ -116,7 +135,8 @@ def _plan_on(search: PlanSearch, spread: Spread, progress: Callable[[str], None]
     return PlanAnswer(
         plans=explained, why_not=why_not, candidates=count, simulated=simulated, rejected=tuple(rejected), notes=notes,
         edge=edge_tier(search, explained[0]) if explained else None, by_device=by_device if len(by_device) > 1 else (),
-        front=front_of(search, found),
+        front=front_of(search, found), apart=next(iter(list(_explained(search, [plans[0], *apart]))[1:]), None)
+        if plans else None,
     )  # fmt: skip
 
 
@@ -182,12 +202,24 @@ class _Confirming:
                 confirmed.add(_key(candidate)[:-1])
                 continue
             self.rejected.append(f"{candidate.words}: {missed} in the simulation.")
-            more = candidate.replicas + max(1, round(_GROWTH * candidate.replicas))
-            grown = _candidate(search, configuration, more)
-            if more * candidate.tp * candidate.pp <= search.most_devices and not _is_over(search, grown):
+            grown = self._grown(candidate, configuration, missed or "")
+            if grown.needed <= search.most_devices and not _is_over(search, grown):
                 order += 1
                 heappush(queue, (grown.score(search.goal), order, grown))
         return plans
+
+    def _grown(self, candidate: Candidate, configuration: Configuration, missed: str) -> Candidate:
+        """With more replicas: of pools, of the one that can help."""
+        replicas, readers = (each + max(1, round(_GROWTH * each)) for each in (candidate.replicas, candidate.readers))
+        if not candidate.readers:
+            return _candidate(self._search, configuration, replicas)
+        reader = self._by_key[_reader_key(candidate)]
+        return _candidate(
+            self._search,
+            configuration,
+            candidate.replicas if missed.startswith("ttft") else replicas,
+            (reader, candidate.readers if missed.startswith("tpot") else readers),
+        )
 
     def _tried(
         self, candidate: Candidate, configuration: Configuration, following: list[Candidate]
@@ -212,6 +244,7 @@ def _seen(plan: ServingPlan) -> tuple[object, ...]:
         plan.tp,
         plan.pp,
         plan.ep,
+        plan.readers,
         plan.usd_per_hour,
         plan.ttft_p95_s,
         plan.tpot_p95_s,
@@ -231,11 +264,14 @@ class _Simulations:
         self._known: dict[tuple[object, ...], tuple[Level, LevelFigures]] = {}
 
     def of(self, candidate: Candidate, following: list[Candidate]) -> tuple[Level, LevelFigures]:
-        if (*_key(candidate), candidate.replicas) not in self._known:
+        def key(of: Candidate) -> tuple[object, ...]:
+            return (*_key(of), of.replicas, of.readers, of.reader_tp, of.reader_ep)
+
+        if key(candidate) not in self._known:
             asked = [candidate] if self._is_here else [candidate, *following]
             found = self._spread(partial(_simulated, self._search), asked)
-            self._known |= {(*_key(each), each.replicas): result for each, result in zip(asked, found, strict=True)}
-        return self._known[*_key(candidate), candidate.replicas]
+            self._known |= {key(each): result for each, result in zip(asked, found, strict=True)}
+        return self._known[key(candidate)]
 
 
 def usual_engine(search: PlanSearch) -> str:
@@ -304,10 +340,7 @@ def _priced() -> tuple[str, ...]:
 
 def _configurations(search: PlanSearch, traffic: Traffic, way: Way) -> Iterator[Configuration]:
     device, runtime, weights, tp, pp, ep = way
-    question = ask(
-        search.model, on=device, runtime=runtime, weights=weights, prompt=traffic.prompt, generate=traffic.generate,
-        tp=tp, pp=pp, ep=ep, options=search.options,
-    )  # fmt: skip
+    question = _asked(search, way, prompt=traffic.prompt, generate=traffic.generate)
     _require_room(question, tp * pp)
     what = served(question)
     if what.memory is not None and what.memory.sequences_of(traffic.prompt + traffic.generate) < 1:
@@ -319,8 +352,31 @@ def _configurations(search: PlanSearch, traffic: Traffic, way: Way) -> Iterator[
         curve = load_curve(what, traffic, limit)
         yield Configuration(
             device=question.device.name, runtime=runtime, weights=weights, tp=tp, pp=pp, ep=ep, sequences=limit,
-            what=what, curve=curve,
+            what=what, curve=curve, pools=pool_times(what, traffic, limit) if pp == 1 else None,
         )  # fmt: skip
+
+
+def _asked(search: PlanSearch, way: Way, prompt: int | None = None, generate: int | None = None) -> Question:
+    """The question about a replica. The link of a search is between machines: within one, devices have their own."""
+    device, runtime, weights, tp, pp, ep = way
+    question = ask(
+        search.model, on=device, runtime=runtime, weights=weights, tp=tp, pp=pp, ep=ep, options=search.options,
+        prompt=prompt, generate=generate,
+    )  # fmt: skip
+    if search.link is None or tp * pp == 1 or route_of(question.device, search.link, tp * pp).between is None:
+        return question
+    return replace(question, options=replace(question.options, link=search.link))
+
+
+def _link_between_pools(search: PlanSearch, device: str, count: int) -> Link | None:
+    """What caches are sent over: as asked, or the machine's own where all devices are in one."""
+    if search.link is not None:
+        return search.link
+    try:
+        route = route_of(device_named(device), None, count)
+    except DomainError:
+        return None  # nobody knows how its devices are joined
+    return route.between or route.within
 
 
 def _require_room(question: Question, devices: int) -> None:
@@ -338,6 +394,11 @@ def _key(of: Configuration | Candidate) -> tuple[object, ...]:
     return (of.device, of.runtime, of.weights, of.tp, of.pp, of.ep, of.sequences)
 
 
+def _reader_key(candidate: Candidate) -> tuple[object, ...]:
+    of = candidate
+    return (of.device, of.runtime, of.weights, of.reader_tp, 1, of.reader_ep, of.sequences)
+
+
 def _tried(search: PlanSearch, configuration: Configuration) -> int:
     """Numbers of replicas that were compared."""
     return max(1, search.most_devices // configuration.size)
@@ -351,12 +412,57 @@ def _candidates(search: PlanSearch, found: list[Configuration]) -> Iterator[Cand
             yield _candidate(search, configuration, ceil(rate / capacity))
 
 
-def _candidate(search: PlanSearch, configuration: Configuration, replicas: int) -> Candidate:
+def _pool_candidates(search: PlanSearch, found: list[Configuration]) -> Iterator[Candidate]:
+    """Two pools: whatever writes, beside the reader that takes the fewest devices for the prompts.
+
+    Which reader is best does not depend on who writes. Without a limit on a token's time nothing is won by them.
+    """
+    rate = search.cloud_rate_per_s / (1 - search.headroom)
+    if not search.objectives:
+        return
+    kinds: dict[tuple[object, ...], list[Configuration]] = {}
+    for each in found:
+        if each.pools is not None:
+            kinds.setdefault((each.device, each.runtime, each.weights, each.sequences), []).append(each)
+    for many in kinds.values():
+        readers = []
+        for each in many:
+            taken = each.pools.reads_per_s(search.objectives) if each.pools is not None else 0.0
+            if taken > 0:
+                readers.append((each.size * ceil(rate / taken), each.size, ceil(rate / taken), each))
+        if not readers or _link_between_pools(search, many[0].device, 1) is None:
+            continue
+        _, _, needed, reader = min(readers, key=lambda one: one[:2])
+        for each in many:
+            capacity = 0.0 if each.pools is None else each.pools.writing.capacity(search.objectives)
+            if capacity > 0:
+                yield _candidate(search, each, ceil(rate / capacity), (reader, needed))
+
+
+def _candidate(
+    search: PlanSearch,
+    configuration: Configuration,
+    replicas: int,
+    reading: tuple[Configuration, int] | None = None,
+) -> Candidate:
+    """With `reading`, a pool of so many replicas reads the prompts."""
     spare = spare_replicas(replicas, search.replica_up, search.availability)
-    ttft_s, tpot_s, running = configuration.curve.at(search.cloud_rate_per_s / replicas)
-    capacity = configuration.curve.capacity(search.objectives)
-    count = configuration.size * (replicas + spare)
-    paid = configuration.size * (search.mean_replicas(replicas) + spare)
+    reader, readers = (None, 0) if reading is None else reading
+    reader_spare, read, read_paid = 0, 0, 0.0
+    if reader is not None and reader.pools is not None and configuration.pools is not None:
+        writing, reads = configuration.pools.writing, reader.pools.reads_per_s(search.objectives)
+        _, tpot_s, running = writing.at(search.cloud_rate_per_s / replicas)
+        ttft_s = reader.pools.ttft_s(search.cloud_rate_per_s / readers)
+        # What both pools can take, shared out to those that write: so its load is that of the fuller pool.
+        capacity = min(writing.capacity(search.objectives), reads * readers / replicas)
+        reader_spare = spare_replicas(readers, search.replica_up, search.availability)
+        read = reader.size * (readers + reader_spare)
+        read_paid = reader.size * (search.mean_replicas(readers) + reader_spare)
+    else:
+        ttft_s, tpot_s, running = configuration.curve.at(search.cloud_rate_per_s / replicas)
+        capacity = configuration.curve.capacity(search.objectives)
+    count = configuration.size * (replicas + spare) + read
+    paid = configuration.size * (search.mean_replicas(replicas) + spare) + read_paid
     return Candidate(
         device=configuration.device,
         runtime=configuration.runtime,
@@ -373,6 +479,10 @@ def _candidate(search: PlanSearch, configuration: Configuration, replicas: int) 
         capacity_per_s=capacity,
         usd_per_hour=_usd_per_hour(search, configuration.device, paid),
         watts=_watts(configuration.device, count, search.cloud_rate_per_s / (capacity * replicas) if capacity else 1.0),
+        readers=readers,
+        reader_spare=reader_spare,
+        reader_tp=1 if reader is None else reader.tp,
+        reader_ep=1 if reader is None else reader.ep,
     )
 
 
@@ -413,9 +523,14 @@ def _watts(name: str, count: int, busy: float) -> float | None:
 
 
 def _simulated(search: PlanSearch, candidate: Candidate) -> tuple[Level, LevelFigures]:
-    """A few of the replicas with their share of the load: all are alike."""
-    replicas = min(candidate.replicas, _SIMULATED_REPLICAS)
+    """A few of the replicas with their share of the load: all are alike. Of pools, the same part of both."""
+    replicas, readers = min(candidate.replicas, _SIMULATED_REPLICAS), 0
     rate = search.cloud_rate_per_s * replicas / candidate.replicas
+    if candidate.readers:
+        both = candidate.replicas, candidate.readers
+        part = max(1, min(*both, sum(both) // _SIMULATED_OF_POOLS))
+        # Rounded down: a part of the pools is then never better off than the whole.
+        replicas, readers, rate = both[0] // part, both[1] // part, search.cloud_rate_per_s / part
     stay_s = candidate.ttft_s + search.generate.mean * candidate.tpot_s
     count = int(min(_MOST_REQUESTS, max(_LEAST_REQUESTS, 10 * rate * stay_s)))
     trace = search.trace
@@ -425,7 +540,7 @@ def _simulated(search: PlanSearch, candidate: Candidate) -> tuple[Level, LevelFi
         count = int(min(_MOST_OF_SESSIONS, max(count, 10 * rate * session_s)))
     quicker = 1.0
     for _ in range(_TRIES_AT_THE_RATE):
-        level, figures = _played(search, candidate, rate * quicker, replicas, count)
+        level, figures = _played(search, candidate, rate * quicker, (replicas, readers), count)
         if trace is None or not trace.after or (reached := figures.offered_per_s or rate) >= _KEPT_UP * rate:
             break
         quicker *= rate / reached
@@ -433,12 +548,11 @@ def _simulated(search: PlanSearch, candidate: Candidate) -> tuple[Level, LevelFi
 
 
 def _played(
-    search: PlanSearch, candidate: Candidate, rate: float, replicas: int, count: int
+    search: PlanSearch, candidate: Candidate, rate: float, pools: tuple[int, int], count: int
 ) -> tuple[Level, LevelFigures]:
-    question = ask(
-        search.model, on=candidate.device, runtime=candidate.runtime, weights=candidate.weights, tp=candidate.tp,
-        pp=candidate.pp, ep=candidate.ep, options=search.options,
-    )  # fmt: skip
+    """`pools` are replicas, and those that only read."""
+    kind = candidate.device, candidate.runtime, candidate.weights
+    question = _asked(search, (*kind, candidate.tp, candidate.pp, candidate.ep))
     step, trace = LoadStep(arrivals=Arrivals(rate_per_s=rate)), None
     if search.trace is not None:
         trace = search.trace
@@ -450,9 +564,14 @@ def _played(
         url="simulated", steps=(step,), trace=trace, requests=count, prompt=search.prompt,
         generate=search.generate, objectives=search.objectives, seed=search.seed,
     )  # fmt: skip
-    asked = SimulationPlan(
-        question=question, traffic=traffic, replicas=replicas, sequences=candidate.sequences,
-    )  # fmt: skip
+    asked = SimulationPlan(question=question, traffic=traffic, replicas=pools[0], sequences=candidate.sequences)
+    if pools[1]:
+        asked = replace(
+            asked,
+            readers=_asked(search, (*kind, candidate.reader_tp, 1, candidate.reader_ep)),
+            reader_replicas=pools[1],
+            link=_link_between_pools(search, candidate.device, candidate.count),
+        )
     profile = simulate(asked)
     assert profile.served is not None  # noqa: S101 - of a simulation
     level = profile.served.levels[0]
@@ -494,6 +613,7 @@ def _plan(
     watts = _watts(candidate.device, candidate.count, load)
     simulated = min(candidate.replicas, _SIMULATED_REPLICAS)
     share, reached = search.cloud_rate_per_s * simulated / candidate.replicas, figures.offered_per_s
+    link = _link_between_pools(search, candidate.device, candidate.count) if candidate.readers else None
     short = search.trace is not None and reached is not None and reached < _KEPT_UP * share
     tokens_per_h = search.cloud_rate_per_s * search.mean_load * search.generate.mean * 3600
     return ServingPlan(
@@ -520,8 +640,12 @@ def _plan(
         tpot_s=figures.tpot_s.mean if figures.tpot_s is not None else None,
         kv_share=gauges.get("kv_share", (0.0, 0.0))[1],
         requests=figures.requests,
+        readers=candidate.readers + candidate.reader_spare,
+        reader_tp=candidate.reader_tp,
+        reader_ep=candidate.reader_ep,
         notes=(
-            f"busy {busy:.0%} of the time in the simulation of {simulated} replicas",
+            *((f"busy {busy:.0%} of the time in the simulation of {simulated} replicas",) if link is None else ()),
+            *((f"caches of prompts go from pool to pool over {link.title}",) if link is not None else ()),
             *_day_words(search, candidate),
             *((f"the trace is too short for the rate: simulated at {reached:.3g} of {share:.3g}/s",) if short else ()),
         ),
