@@ -60,10 +60,12 @@ def _csv_lines(part: RowsPart) -> str:
         if same:
             cells.append(repeat(",".join(same), rows))
             same = []
-        cells.append(_spread(part, column, _csv_texts).tolist())
+        # A column that differs from row to row is written in their order already.
+        every = values.size == rows
+        cells.append(_csv_texts(values, column.kind) if every else _spread(part, column, _csv_texts).tolist())
     if same:
         cells.append(repeat(",".join(same), rows))
-    return "".join(f"{line}\n" for line in map(",".join, zip(*cells, strict=True)))
+    return "\n".join(map(",".join, zip(*cells, strict=True))) + "\n" if rows else ""
 
 
 def as_tuples(part: RowsPart) -> Iterator[tuple[Any, ...]]:
@@ -92,6 +94,8 @@ def _csv_texts(values: Any, kind: Kind) -> list[str]:
 def _number_texts(values: Any, kind: Kind) -> list[str]:
     """The shortest text that reads back as the same number, as `repr` gives it, many at once."""
     found = values.ravel()
+    if found.dtype == float and np.isnan(found).all():
+        return [""] * len(found)
     # Between these bounds the encoder writes what Python does; beyond them exponents have another form.
     usual = (np.abs(found) >= 1e-4) & (np.abs(found) < 1e16)
     if kind == "whole" and found.dtype == float:

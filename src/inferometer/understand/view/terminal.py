@@ -14,7 +14,7 @@ from inferometer.core import settings
 from inferometer.understand.view.table import cell_text
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     from inferometer.understand.view.cards import Card
     from inferometer.understand.view.table import ReportTable
@@ -33,6 +33,8 @@ _GAP = "  "
 
 def visible(text: str) -> str:
     """Without what a terminal would obey, but for the styles that are ours. Names come from anywhere."""
+    if text.isprintable():  # as nearly all is, and quickly told: nothing below is printable
+        return text
     return _OBEYED.sub("", text) if _OBEYED.search(text) else text
 
 
@@ -131,13 +133,17 @@ def _fitted(columns: list[list[str]], right: list[bool]) -> list[int]:
 def _lines(row: list[str], widths: list[int], right: list[bool]) -> list[str]:
     """A row, wrapped where a cell is wider than its column."""
     row, right = row[: len(widths)], right[: len(widths)]  # what did not fit is left out
-    parts = [_wrapped(cell, width) for cell, width in zip(row, widths, strict=True)]
+    lines: Iterable[Sequence[str]] = [row]
+    if any(len(cell) > width or "\n" in cell for cell, width in zip(row, widths, strict=True)):
+        lines = zip_longest(*map(_wrapped, row, widths), fillvalue="")
     return [
         _GAP.join(
-            text.rjust(width) if numeric else text.ljust(width)
-            for text, width, numeric in zip(line, widths, right, strict=True)
+            [
+                text.rjust(width) if numeric else text.ljust(width)
+                for text, width, numeric in zip(line, widths, right, strict=True)
+            ]
         ).rstrip()
-        for line in zip_longest(*parts, fillvalue="")
+        for line in lines
     ]
 
 
