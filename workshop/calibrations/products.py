@@ -79,7 +79,7 @@ class Timer:
         work()
         self.end.record(self.stream)
         self.end.synchronize()
-        return self.begin.elapsed_time(self.end) * 1e-3
+        return float(self.begin.elapsed_time(self.end)) * 1e-3
 
 
 class Products:

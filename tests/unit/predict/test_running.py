@@ -154,7 +154,7 @@ def test_an_answer_says_which_host_it_assumes():
         return [note for note in notes if "for the host" in note]
 
     (assumed,) = told()
-    assert "the one that was calibrated on 2026-11-16 is assumed" in assumed
+    assert "the one that was calibrated on 2026-11-16 (750 ns a call) is assumed" in assumed
     (known,) = told(calibration=eager_calibration(host_call_s=1.6e-6))
     assert "(1.6 µs a call)" in known
     (given,) = told(options=Options(host_speed=0.8))

@@ -36,7 +36,7 @@ def host_speed_of(options: Options, calibration: Calibration | None) -> float:
             remedy="Give a ratio, such as --host-speed 0.8 for a slower host, or calibrate on that host.",
         )
     # Seconds over seconds: a host that takes longer for a call than the calibrated one is slower than 1.
-    return (calibration.host_call_s / options.host_call_s) ** _LAUNCHES_FOLLOW
+    return float((calibration.host_call_s / options.host_call_s) ** _LAUNCHES_FOLLOW)
 
 
 def waits_for_host(step: StepPrice) -> bool:
