@@ -18,7 +18,8 @@ from inferometer.core.frozen import frozen
 from inferometer.core.profile import EnergyFacts, EnergySensor
 from inferometer.core.settings import value_of
 from inferometer.core.units import format_quantity
-from inferometer.measure.spans.power import Power, Sampler, energy_of_spans
+from inferometer.measure.spans.power import Power, energy_of_spans
+from inferometer.measure.spans.sampler import Sampler
 from inferometer.measure.spans.sensors import Channel, Sensors, find_sensors
 
 if TYPE_CHECKING:

@@ -30,7 +30,6 @@ from inferometer.measure.spans.places import (
     running_tasks,
     when_asyncio_is_imported,
 )
-from inferometer.measure.spans.power import Sampler
 from inferometer.measure.spans.record import (
     Clock,
     Closed,
@@ -45,6 +44,7 @@ from inferometer.measure.spans.record import (
     watched,
 )
 from inferometer.measure.spans.recording import RecordingRun
+from inferometer.measure.spans.sampler import Sampler
 
 # What is recorded besides time when enabled: asyncio tasks, memory, device events.
 
