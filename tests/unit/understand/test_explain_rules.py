@@ -7,10 +7,9 @@ import pytest
 from inferometer.core.profile import Environment, Headline, OpTime, Phase, Provenance
 from inferometer.core.workload import Precision, Workload
 from inferometer.understand.attribution import attribution, by_host, by_phase, one_time, repeats, split_phase
-from inferometer.understand.case import at_most, at_stake, command_option, evidence, graded, phase_words
+from inferometer.understand.case import at_most, at_stake, command_option, evidence, graded, level_samples, phase_words
 from inferometer.understand.residual import explain_residual
 from inferometer.understand.roofline import drawn_roofs, regime_of
-from inferometer.understand.samples import level_samples
 from unit.understand.explain_cases import (
     CPU,
     GPU,

@@ -12,9 +12,9 @@ from inferometer.core.profile import Environment, Headline, OpTime, Phase, Prove
 from inferometer.core.workload import Workload
 from inferometer.formats.resolve import read
 from inferometer.predict.gains import Gain
+from inferometer.understand.case import growth, level_samples
 from inferometer.understand.explanation import explanation_document
 from inferometer.understand.findings import FINDERS, findings_of
-from inferometer.understand.samples import growth, level_samples
 from inferometer.understand.view.explanations import explanation_page
 from unit.understand.explain_cases import (
     CPU,

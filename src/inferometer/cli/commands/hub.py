@@ -98,7 +98,8 @@ def command(
     """
     if context.invoked_subcommand is not None:
         return
-    from inferometer.hub.web.serving import listen, require_certificate, require_tokens, require_web, serve
+    from inferometer.hub.web import require_web
+    from inferometer.hub.web.serving import listen, require_certificate, require_tokens, serve
 
     require_web()
     from inferometer.core.settings import value_of

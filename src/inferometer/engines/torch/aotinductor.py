@@ -22,7 +22,7 @@ from inferometer.engines.torch.convert import first_line, fixed_program
 from inferometer.engines.torch.kernels import compiled_name
 from inferometer.engines.torch.modules import program_port, stored_precision
 from inferometer.engines.torch.provenance import call_name
-from inferometer.formats.torch.package import ABOUT, PROGRAM, SCHEMA, described
+from inferometer.formats.torch.reader import ABOUT, PROGRAM, SCHEMA, described
 from inferometer.formats.trust.archive import open_archive
 
 if TYPE_CHECKING:

@@ -22,7 +22,7 @@ from inferometer.engines.base import Port
 from inferometer.engines.torch.capture import Calls
 from inferometer.engines.torch.convert import load_program
 from inferometer.engines.torch.engine import PRECISIONS, TorchDevice, choose_precision, import_transformers, translated
-from inferometer.formats.torch.package import ABOUT
+from inferometer.formats.torch.reader import ABOUT
 from inferometer.known import models
 from inferometer.known.machine.detect import detect_host
 

@@ -86,8 +86,8 @@ def _as_mxfp4(op: Op) -> Op:
 
 # A row's `template` is a function of the module of that name, or of the one said here; it is imported when needed.
 _MODULES = {
-    "llava": "multimodal", "qwen_vl": "multimodal", "diffusers_dit": "dit", "flux": "mmdit", "sd3": "mmdit",
-    "inverted": "cnn", "vision": "encoder", "contrastive": "encoder",
+    "llava": "multimodal", "qwen_vl": "multimodal", "dit": "mmdit", "diffusers_dit": "mmdit", "flux": "mmdit",
+    "sd3": "mmdit", "inverted": "cnn", "vision": "encoder", "contrastive": "encoder",
     "resnet": "cnn", "convnext": "cnn", "densenet": "cnn", "plain": "cnn", "squeezenet": "cnn",
 }  # fmt: skip
 # What the functions need to know beside the config; the others need nothing.

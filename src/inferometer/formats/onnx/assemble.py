@@ -13,8 +13,7 @@ from inferometer.formats.onnx.content import Contents, ExternalFiles
 from inferometer.formats.onnx.faults import Fault, UncoveredError, UnknownShapeError
 from inferometer.formats.onnx.messages import OnnxModel, TypeDef, is_float
 from inferometer.formats.onnx.parse import parse_model
-from inferometer.formats.onnx.scope import Scope
-from inferometer.formats.onnx.step import Maker, OnnxStep
+from inferometer.formats.onnx.step import Maker, OnnxStep, Scope
 from inferometer.formats.onnx.symbols import Symbols, read_symbols
 from inferometer.formats.onnx.value import Shape, Value
 from inferometer.formats.onnx.walk import Walk

@@ -11,8 +11,7 @@ from inferometer.formats.onnx.faults import Fault
 from inferometer.formats.onnx.messages import GraphDef, Node
 from inferometer.formats.onnx.rules.common import agreed, as_dim, first_size
 from inferometer.formats.onnx.rules.items import sign
-from inferometer.formats.onnx.scope import Scope, prefix_of
-from inferometer.formats.onnx.step import OnnxRow, OnnxStep
+from inferometer.formats.onnx.step import OnnxRow, OnnxStep, Scope, prefix_of
 from inferometer.formats.onnx.value import Call, Loose, Out, Shape, Value
 from inferometer.formats.onnx.walk import Walk
 

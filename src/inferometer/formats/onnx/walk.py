@@ -9,8 +9,7 @@ from inferometer.formats.onnx.content import Content, Contents, ExternalFiles, b
 from inferometer.formats.onnx.faults import MAX_NESTING, MAX_NODES, MAX_NUMBER, Fault, UnknownShapeError, WrongAttribute
 from inferometer.formats.onnx.messages import Function, GraphDef, Node, OnnxModel, TensorDef, element_bytes, is_float
 from inferometer.formats.onnx.rules.common import nothing_known, static, unknown
-from inferometer.formats.onnx.scope import Scope, declared, ordered, prefix_of
-from inferometer.formats.onnx.step import OnnxRow, OnnxStep
+from inferometer.formats.onnx.step import OnnxRow, OnnxStep, Scope, declared, ordered, prefix_of
 from inferometer.formats.onnx.symbols import Symbols
 from inferometer.formats.onnx.tables import table
 from inferometer.formats.onnx.value import Call, Loose, Notes, Out, Shape, StoredTensor, Value

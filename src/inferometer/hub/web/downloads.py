@@ -10,6 +10,7 @@ from inferometer.core.codec import encode
 from inferometer.core.errors import DomainError, UnknownNameError
 from inferometer.core.frozen import frozen
 from inferometer.core.run import Run
+from inferometer.hub.web import require_web
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -156,8 +157,6 @@ def export(
     path = Path(out)
     form = _form(path, chart)
     if form == "html":
-        from inferometer.hub.web.serving import require_web  # noqa: PLC0415 - only pages need it
-
         require_web()
     run, metrics = _run_and_metrics(what, store)
     data = exported_run(run, form, metrics) if chart is None else exported_chart(run, chart, form)

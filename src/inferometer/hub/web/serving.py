@@ -23,17 +23,6 @@ if TYPE_CHECKING:
 _BACKLOG = 1024  # a thousand agents come back at once when the hub is started again
 
 
-def require_web() -> None:
-    from importlib.util import find_spec  # noqa: PLC0415 - only to start the hub
-
-    missing = [name for name in ("starlette", "uvicorn", "jinja2", "fastapi") if find_spec(name) is None]
-    if missing:
-        raise MissingDependencyError(
-            f"The hub needs {', '.join(missing)}, which {'is' if len(missing) == 1 else 'are'} not installed.",
-            remedy="pip install 'inferometer[hub]'",
-        )
-
-
 def listen(host: str, port: int) -> socket.socket:
     """A listening socket; port 0 takes any free one."""
     try:

@@ -26,8 +26,7 @@ from inferometer.known.machine.health import (
 )
 from inferometer.known.machine.health.cpu import cpu_seconds, process_shares
 from inferometer.known.machine.health.readings import Counters, State, UnreadableError
-from inferometer.measure.bench.disturbance import Disturbance, When
-from inferometer.measure.bench.loop import Mark
+from inferometer.measure.bench.loop import Disturbance, Mark, When
 from inferometer.measure.bench.processes import OwnUse, own_use
 
 _INTERVAL_S = 0.5

@@ -23,13 +23,13 @@ from inferometer.known.machine.detect.identity import this_machine
 from inferometer.measure.bench.plan import Plan
 from inferometer.measure.run.assemble import MeasuredSubject, assemble_profile
 from inferometer.measure.run.child import runtime_named
-from inferometer.measure.run.choose import choose_runtime
 from inferometer.measure.run.energy import with_energy
 from inferometer.measure.run.inputs import index_limits, input_shapes
 from inferometer.measure.run.isolate import ChildLimits, isolated
 from inferometer.measure.run.model_file import (
     PreparedModel,
     SyntheticWeights,
+    choose_runtime,
     facts_of,
     file_nodes,
     main_format,

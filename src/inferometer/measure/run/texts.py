@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
     from inferometer.engines.base import Event, Kernel, Runtime
-    from inferometer.measure.bench.disturbance import Disturbance
+    from inferometer.measure.bench.loop import Disturbance
 
 FEWEST = 3  # generations of each length, however long they take
 _FEWEST_INSTRUMENTED = 16  # tokens of an instrumented generation, however long they take

@@ -11,8 +11,7 @@ from inferometer.core.finding import Finding
 from inferometer.measure.bench.statistics import drift
 from inferometer.predict.price.priors import storage_prior
 from inferometer.understand.attribution import one_time
-from inferometer.understand.case import Case, evidence, phase_words, times_words
-from inferometer.understand.samples import level_samples
+from inferometer.understand.case import Case, evidence, level_samples, phase_words, times_words
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING
 
 from inferometer.core.finding import Finding
 from inferometer.known.engines import engine_or_ideal
-from inferometer.understand.case import Case, at_most, at_stake, evidence, faster, phase_words, times_words
-from inferometer.understand.samples import growth
+from inferometer.understand.case import Case, at_most, at_stake, evidence, faster, growth, phase_words, times_words
 
 if TYPE_CHECKING:
     from inferometer.core.profile import Phase

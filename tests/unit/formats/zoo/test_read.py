@@ -114,7 +114,7 @@ def test_every_file_of_the_index_is_there_and_holds_what_it_says():
 def test_a_network_is_not_run_because_only_its_graph_is_known():
     from inferometer.core.errors import FormatError
     from inferometer.hub.places.artifacts import model_files
-    from inferometer.measure.run.choose import choose_runtime
+    from inferometer.measure.run.model_file import choose_runtime
 
     for run in (choose_runtime, model_files):
         with pytest.raises(FormatError, match=r"predicted and not run\..*torch\.onnx\.export"):

@@ -1,6 +1,6 @@
 """A clock that only moves when told, subjects with a script, and a watch that says what it is told to say."""
 
-from inferometer.measure.bench.disturbance import Disturbance
+from inferometer.measure.bench.loop import Disturbance
 from inferometer.measure.bench.subject import RunOutcome
 
 

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from fakes.recorded_machine import RecordedMachine, load_machine
-from inferometer.measure.bench.disturbance import Disturbance, together
 from inferometer.measure.bench.guard import Guard, NoGuard
+from inferometer.measure.bench.loop import Disturbance, together
 from inferometer.measure.bench.processes import OwnUse
 from unit.measure.bench.fakes import FakeClock
 

@@ -23,11 +23,10 @@ from inferometer.known.machine.health import Absent
 from inferometer.measure.bench import guard, processes, pytest_plugin
 from inferometer.measure.bench.child import ChildSubject
 from inferometer.measure.bench.commands import CommandSubject, _failure
-from inferometer.measure.bench.disturbance import Disturbance, together
 from inferometer.measure.bench.energy import MeteredSubject
 from inferometer.measure.bench.files import save_profile
 from inferometer.measure.bench.guard import _clock_fell, _setting, _top_clock, disturbances, host_record
-from inferometer.measure.bench.loop import collect
+from inferometer.measure.bench.loop import Disturbance, collect, together
 from inferometer.measure.bench.measurement import Measurement, turns_of
 from inferometer.measure.bench.plan import Plan
 from inferometer.measure.bench.processes import OwnUse, Tree, Watchdog, own_use

@@ -14,7 +14,7 @@ from inferometer.core.errors import DomainError, EngineError, MissingDependencyE
 from inferometer.core.workload import Workload
 from inferometer.engines.base import Capabilities, Kernel, Missing, Ready
 from inferometer.known import device
-from inferometer.measure.bench.disturbance import Disturbance
+from inferometer.measure.bench.loop import Disturbance
 from inferometer.measure.calibrate.engines import ProbedEngine, disturbed_by, engine_provider, require_quiet_machine
 from inferometer.measure.calibrate.job import (
     CalibrationJob,

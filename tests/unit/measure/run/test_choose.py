@@ -9,8 +9,8 @@ from fakes.onnx_files import one_layer
 from inferometer.core.errors import MissingDependencyError, UnknownNameError
 from inferometer.engines.base import Capabilities, Missing, Ready
 from inferometer.known.engines import engines
-from inferometer.measure.run import choose
-from inferometer.measure.run.choose import choose_runtime
+from inferometer.measure.run import model_file
+from inferometer.measure.run.model_file import choose_runtime
 
 
 @pytest.fixture
@@ -31,7 +31,7 @@ def here(monkeypatch):
             for name, described in engines().items()
             if described.opens
         }  # fmt: skip
-        monkeypatch.setattr(choose, "load_all", lambda _: (loaded, ()))
+        monkeypatch.setattr(model_file, "load_all", lambda _: (loaded, ()))
 
     return install
 

@@ -15,9 +15,8 @@ from inferometer.core.profile import Environment
 from inferometer.core.sizes import PROMPT
 from inferometer.core.workload import Workload
 from inferometer.engines.base import Event, Kernel, Target
-from inferometer.measure.bench.disturbance import Disturbance
 from inferometer.measure.bench.guard import Guard, NoGuard
-from inferometer.measure.bench.loop import LoopProgress
+from inferometer.measure.bench.loop import Disturbance, LoopProgress
 from inferometer.measure.bench.plan import Plan
 from inferometer.measure.run import arrays, texts
 from inferometer.measure.run import model as running

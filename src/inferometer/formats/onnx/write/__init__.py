@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from inferometer.core.errors import InferometerError
-from inferometer.formats.onnx.write import attention, planes, pointwise
+from inferometer.formats.onnx.write import planes, pointwise
 from inferometer.formats.onnx.write.file import data_bytes, require_onnx, write_data, write_model
 from inferometer.formats.onnx.write.lowering import lower, numbers_of
 from inferometer.formats.synth.files import Order, landing, require_sizes
@@ -12,7 +12,7 @@ __all__ = ["FORMATS", "INLINE_BYTES", "RULE_MODULES", "STAY_OPEN", "save"]
 
 FORMATS = {"f32": "float32", "f16": "float16"}
 INLINE_BYTES = 1_000_000_000  # more than this goes into a file beside the model: protobuf ends at 2 GiB
-RULE_MODULES = (attention, planes, pointwise)  # importing them registers their rules
+RULE_MODULES = (pointwise, planes, pointwise)  # importing them registers their rules
 STAY_OPEN = frozenset({"batch", "query", "context"})  # sizes that stay open unless they are given
 
 

@@ -17,7 +17,7 @@ from inferometer.hub.web.answers import ERRORS, answer, json_response
 from inferometer.hub.web.failures import HubError
 from inferometer.hub.web.guard.catalog_names import catalog_device, catalog_model
 from inferometer.hub.web.guard.rules import Rules
-from inferometer.hub.web.pages.catalog import device_rows, model_rows
+from inferometer.hub.web.pages.catalog import atlas_columns, device_rows, model_rows
 from inferometer.known.formulas.listing import calculation_record, formula_document, formula_records
 from inferometer.known.formulas.registry import find_formula
 from inferometer.predict.fields import AXES, FIELDS
@@ -183,3 +183,37 @@ def _swept(lists: dict[str, list[Any]]) -> dict[str, Any]:
         **axes,
     )
     return {"rows": len(rows), "columns": {name: plain(rows[name], COLUMNS[name].kind) for name in rows.columns}}
+
+
+# The API of the atlas: what others have measured.
+
+AtlasName = Annotated[str | None, Query(min_length=1, max_length=200)]
+_MOST = 5000
+_MOST_PREDICTED = 300  # predictions that one request may cost
+
+
+def atlas_router() -> APIRouter:
+    api = APIRouter(responses=ERRORS)
+
+    @api.get("/atlas", tags=["atlas"], responses={200: json_response()})
+    def published(  # noqa: PLR0913, PLR0917 - what a person filters by
+        request: Request,
+        model: AtlasName = None,
+        device: AtlasName = None,
+        runtime: AtlasName = None,
+        dataset: AtlasName = None,
+        quantity: AtlasName = None,
+        unit: AtlasName = None,
+        weights: AtlasName = None,
+        limit: Annotated[int, Query(ge=1, le=_MOST)] = 2000,
+        predict: bool = False,
+    ) -> Response:
+        """Published measurements by columns, newest first; with `predict` a prediction beside each, if there is one."""
+        asked = {
+            "model": model, "device": device, "runtime": runtime, "dataset": dataset, "quantity": quantity,
+            "unit": unit, "weights": weights,
+        }  # fmt: skip
+        most = min(limit, _MOST_PREDICTED) if predict else limit
+        return answer(request, atlas_columns(asked, limit=most, predict=predict))
+
+    return api

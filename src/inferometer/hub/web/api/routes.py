@@ -17,7 +17,6 @@ from inferometer.core.errors import InferometerError
 from inferometer.hub.fleet.desk import FleetDesk
 from inferometer.hub.web.answers import ERRORS, SCHEMAS, answer, json_response
 from inferometer.hub.web.api import agents as api_agents
-from inferometer.hub.web.api import atlas as api_atlas
 from inferometer.hub.web.api import catalog as api_catalog
 from inferometer.hub.web.api import fleet as api_fleet
 from inferometer.hub.web.api import new_runs as api_new_runs
@@ -46,7 +45,7 @@ def create_api(store: Store, rules: Rules, desk: FleetDesk | None = None) -> Fas
     app.include_router(api_runs.router(store, rules))
     app.include_router(api_people.router(store, rules))
     app.include_router(api_catalog.router(rules))
-    app.include_router(api_atlas.router())
+    app.include_router(api_catalog.atlas_router())
     desk = desk or FleetDesk(store, rules)
     app.include_router(api_fleet.router(desk))
     app.include_router(api_new_runs.router(desk))
