@@ -6,6 +6,7 @@ from contextlib import closing
 
 import pytest
 
+from inferometer.core.served import ClientReadings
 from inferometer.serving.load.health import ProcessHealth, readings
 from inferometer.serving.load.loops import new_loop
 
@@ -34,6 +35,10 @@ def test_what_limited_it_is_named(processes, delays, usual_s, shed, says):
     assert found.bottleneck
     assert len(found.reasons) == 1
     assert says in found.reasons[0]
+
+
+def test_who_was_not_looked_at_is_no_bottleneck():
+    assert (ClientReadings().bottleneck, ClientReadings().reasons) == (False, ())
 
 
 def test_a_delay_counts_beside_what_is_measured():
