@@ -3,6 +3,7 @@
 import re
 import shutil
 import threading
+from hashlib import sha256
 from pathlib import Path
 
 import pytest
@@ -15,7 +16,7 @@ from inferometer.store import open_store
 from inferometer.store.errors import LeaseLostError
 from inferometer.store.queue.devices import Registrar
 from inferometer.store.queue.fleet import Fleet
-from inferometer.store.queue.values import LeaseCheck, LeaseTiming, NewDevice, NewJob, Wanted
+from inferometer.store.queue.values import DEVICE_STATES, LeaseCheck, LeaseTiming, NewDevice, NewJob, Wanted
 from inferometer.store.tables import fleet_jobs, fleet_results, metadata, runs
 from unit.store import postgres
 from unit.store.profiles import profile
@@ -492,6 +493,25 @@ def test_a_device_that_is_not_what_it_was_is_quarantined_by_its_probe(fleet, ref
     assert fleet.set_state("pi", "ready").probing  # whoever put it back may have mended nothing
     assert says in fleet.probed("pi", reference_s).reason
     assert fleet.device("pi").state == "quarantined"
+
+
+@pytest.mark.parametrize("before", DEVICE_STATES)
+@pytest.mark.parametrize("after", DEVICE_STATES)
+def test_only_what_comes_out_of_quarantine_is_probed(fleet, before, after):
+    fleet.register(OFTEN)
+    assert not fleet.set_state("pi", before).probing
+    assert fleet.set_state("pi", after).probing == (before == "quarantined")
+
+
+def test_what_a_job_made_belongs_to_its_run_with_its_name_size_and_hash(store, fleet):
+    job, lease = submitted(fleet), fleet.lease("pi")
+    files = {"made.onnx": b"12345", "log": b""}
+    fleet.finish(job, lease.id, a_result(a_job(), profile()), files=files)
+    (row,) = store.list(limit=10).rows
+    made = {each.name: (each.size_bytes, each.sha256) for each in store.get(row.id).artifacts}
+    assert made == {
+        name: (len(data), sha256(data).hexdigest()) for name, data in (("made.onnx", b"12345"), ("log", b""))
+    }
 
 
 def test_an_agent_that_cannot_be_probed_gets_jobs_as_before(fleet, clock):

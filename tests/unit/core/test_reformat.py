@@ -1,7 +1,11 @@
 """A file's numbers in other formats, for what-ifs."""
 
+from dataclasses import replace
+
+import pytest
+
 from inferometer.core.graph import Block, Graph, Op, Tensor
-from inferometer.core.reformat import with_formats
+from inferometer.core.reformat import stored_in, with_formats
 
 
 def graph():
@@ -72,3 +76,18 @@ def test_numbers_without_a_format_get_one_only_where_formats_are_named():
     assert with_formats(before, weights="i8", activations="i8") is before
     (product,) = with_formats(before, weights="i8", activations="i8", named=True).blocks[0].ops
     assert (product.weights[0].dtype, product.inputs[0].dtype, product.outputs[0].dtype) == ("i8", "i8", "i8")
+
+
+@pytest.mark.parametrize(("stated", "becomes"), [("f8e4m3", "i4"), ("i4", "i4"), ("f16", "f16"), ("f32", "f32")])
+@pytest.mark.parametrize(("source", "is_stated"), [(None, True), ("config", True), ("gguf", False), ("onnx", False)])
+def test_what_a_config_states_in_few_bits_may_be_another_checkpoint_and_a_file_has_what_it_has(
+    stated, becomes, source, is_stated
+):
+    weight = Tensor(name="w", shape=(4, 4), dtype=stated, role="weight")
+    x = Tensor(name="x", shape=(1, 4), dtype=stated)
+    ops = (Op(name="product", kind="linear", inputs=(x,), outputs=(x,), weights=(weight,)),)
+    before = replace(Graph(name="g", blocks=(Block(name="b", ops=ops),)), metadata={"format": source} if source else {})
+    (op,) = stored_in(before, "i4").blocks[0].ops
+    assert op.weights[0].dtype == (becomes if is_stated else stated)
+    assert op.inputs == (x,)  # activations are not stored
+    assert stored_in(before, None) is before

@@ -1,8 +1,14 @@
 """What a load generator says of itself: whether it, and not the service, was the limit."""
 
+import asyncio
+import selectors
+from contextlib import closing
+
 import pytest
 
+from inferometer.core.served import ClientReadings
 from inferometer.serving.load.health import ProcessHealth, readings
+from inferometer.serving.load.loops import new_loop
 
 
 def health(lag_s=0.0, cpu=0.1):
@@ -31,6 +37,16 @@ def test_what_limited_it_is_named(processes, delays, usual_s, shed, says):
     assert says in found.reasons[0]
 
 
+def test_who_was_not_looked_at_is_no_bottleneck():
+    assert (ClientReadings().bottleneck, ClientReadings().reasons) == (False, ())
+
+
 def test_a_delay_counts_beside_what_is_measured():
     assert not readings([health()], [0.05] * 10, 100.0).bottleneck
     assert readings([health()], [0.05] * 10, 0.1).bottleneck
+
+
+def test_a_machine_without_epoll_has_the_loop_that_python_has(monkeypatch):
+    monkeypatch.delattr(selectors, "EpollSelector", raising=False)
+    with closing(asyncio.new_event_loop()) as usual, closing(new_loop()) as found:
+        assert type(found._selector) is type(usual._selector)

@@ -10,6 +10,7 @@ import struct
 import zlib
 from array import array
 from collections import Counter
+from dataclasses import replace
 from types import SimpleNamespace
 
 import msgspec
@@ -445,9 +446,43 @@ def test_a_mix_of_models_asks_for_each_by_its_share():
     assert endpoint.mix == (("base", 0.8), ("org/a:b", 0.2))
     asked = Counter(json.loads(endpoint.body("x", output=1, input_tokens=1, index=i))["model"] for i in range(1000))
     assert asked["org/a:b"] == pytest.approx(200, abs=2)
-    for wrong in ("a=", "=1", "a=x", "a=0", "a=-1,b=2", "a=nan", "a=inf"):
+    for wrong in ("a=", "=1", "a=x", "a=0", "a=-1,b=2", "a=nan", "a=inf", "a=1e308,b=1e308"):
         with pytest.raises(DomainError):
             parse_mix(wrong)
+
+
+OTHER = {
+    "stream": False, "headers": (("x", "y"),), "extra": {"top_k": 3}, "ignore_eos": False, "template": "{prompt}",
+    "method": "PUT", "mix": (("a", 1.0),), "images": (1, 2, 3), "api": "completions", "model": "m",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", sorted({*LoadPlan.__annotations__} & {*Endpoint.__annotations__}))
+def test_what_a_plan_says_of_its_requests_is_what_the_server_is_asked(name, monkeypatch):
+    """A field that both have is carried over as it is, and the others stay as they were."""
+    asked = []
+
+    async def known(_pool, endpoint):
+        asked.append(endpoint)
+        raise DomainError("as far as this")
+
+    monkeypatch.setattr(run, "facts_of", known)
+    plan = LoadPlan(url="http://h:1", model="o")
+    for each in (plan, replace(plan, **{name: OTHER[name]})):
+        with pytest.raises(DomainError, match="as far"):
+            run.load(each)
+    assert asked[1] == replace(asked[0], **{name: OTHER[name]})
+
+
+def test_what_failed_counts_among_the_requests_and_in_no_figure_of_the_answers():
+    """However much of it came before it broke off."""
+    ok = {"due": 1.0, "sent": 1.0, "first": 1.5, "last": 2.0, "output_tokens": 9, "gap": 0.5, "gaps": array("d", [0.1])}
+    broken = {**ok, "outcome": "reset", "first": 99.0, "last": 100.0, "output_tokens": 1000}
+    alone, beside = (level_of("x", [played(*rows, arrivals=18)]) for rows in ([ok, ok], [ok, broken, ok]))
+    assert alone.tokens_per_chunk == 1.0
+    for name in ("tokens_per_chunk", "gaps", "counting"):
+        assert getattr(beside, name) == getattr(alone, name), name
+    assert [len(each.requests.outcome) for each in (alone, beside)] == [2, 3]
 
 
 def png_chunks(data):

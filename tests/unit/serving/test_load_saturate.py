@@ -1,16 +1,19 @@
 """Which loads `--saturate` tries: doubling, and two closer looks."""
 
 from dataclasses import replace
+from itertools import permutations, product
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from inferometer.core.errors import DomainError
 from inferometer.core.served import LevelFigures
 from inferometer.core.traffic.arrivals import Arrivals
 from inferometer.core.traffic.objectives import parse_objective
-from inferometer.serving.load.plan import LoadStep
+from inferometer.serving.asked import DRAFT_HEADS, _head, _vision
+from inferometer.serving.load.plan import LoadPlan, LoadStep
 from inferometer.serving.load.saturate import judged_loads, keeps_up, next_step, next_within, wilson, within_words
 
 
@@ -124,6 +127,49 @@ def test_a_load_too_near_to_its_objective_is_tried_again():
     assert next_within(many, [GOAL]).load == 8.0
     piling = [(one[0], replace(figures, growing=True, requests_per_s=0.9, in_time={str(GOAL): 1.0}))]
     assert not judged_loads(piling, [GOAL])[0].met  # what piles up is not within anything for long
+
+
+@pytest.mark.parametrize("met", list(product((False, True), repeat=3)))
+def test_the_highest_load_within_is_named_beside_the_first_above_it_that_is_not(met):
+    """Whatever came out within and what did not, in whichever order they were tried."""
+    loads = (2, 4, 8)
+    tried = [
+        (LoadStep(concurrency=load), LevelFigures(requests=9, completed=9, counted=9, in_time={str(GOAL): float(each)}))
+        for load, each in zip(loads, met, strict=True)
+    ]
+    names = [step.name for step, _ in tried]
+    highest = max((place for place, each in enumerate(met) if each), default=None)
+    above = names[0 if highest is None else highest + 1 :][:1]
+    for order in permutations(tried):
+        words = within_words(order, [GOAL])
+        said = [name for name in names if f"{name} (" in words or f"{name} is not (" in words]
+        assert [name for name in names if f"{name} is not (" in words] == above
+        assert said == ([] if highest is None else [names[highest]]) + above
+        assert ("higher ones were not tried" in words) == (highest == 2)
+
+
+@pytest.mark.parametrize(
+    ("draft", "length", "head"),
+    [(None, None, None), (None, 3, "ngram"), ("llama-3.2-1b", 3, None), *((head, 3, head) for head in DRAFT_HEADS)],
+)
+def test_what_drafts_is_a_head_by_its_name_a_model_or_words_before(draft, length, head):
+    assert _head({"draft": draft, "draft_length": length}) == head
+
+
+def test_images_need_what_their_encoder_takes_and_say_it():
+    asked = {"images": "2:576:5", "encoder": "30ms"}
+    found = _vision("nvidia-t4", asked)
+    assert (found.images, found.tokens, found.encode_s, found.pictures) == (2, 576, 0.03, 5)
+    for wrong in ({**asked, "encoder": None}, {**asked, "images": None}):
+        with pytest.raises(DomainError, match="encoder"):
+            _vision("nvidia-t4", wrong)
+    assert _vision("nvidia-t4", {"images": None, "encoder": None}) is None
+
+
+def test_several_rates_are_counted_and_one_is_said():
+    rates = [LoadStep(arrivals=Arrivals(rate_per_s=rate)) for rate in (1.0, 2.0)]
+    assert LoadPlan(url="h", steps=tuple(rates)).arrivals.endswith(", 2 rates")
+    assert LoadPlan(url="h", steps=tuple(rates[1:])).arrivals == f"open loop: {rates[1].arrivals}"
 
 
 def test_the_interval_of_a_share_is_wilson_s():

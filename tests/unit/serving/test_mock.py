@@ -146,6 +146,7 @@ def test_what_is_not_streamed_comes_whole_and_pages_are_there():
     assert completion["usage"]["prompt_tokens"] == 2
     assert models["data"][0]["id"] == "tiny"
     assert "vllm:num_requests_running" in answers[4][1]
+    assert answers[4][1].startswith(("#", "vllm:"))  # lines, and no document of one string
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from inferometer.core.traffic.agents import Agents
 from inferometer.core.traffic.agents import made_up as made_up_agents
 from inferometer.core.traffic.lengths import Lengths
 from inferometer.serving.plans import closed, edge, search
-from inferometer.serving.plans.asked import EdgeAsked, PlanSearch, ServingPlan
+from inferometer.serving.plans.asked import EdgeAsked, PlanSearch, ServingPlan, parallel_words
 from inferometer.serving.plans.launch import launch_files, serve_command
 from inferometer.serving.plans.tiers import edge_tier
 
@@ -158,6 +158,29 @@ def test_prices_of_ones_own_go_before_the_catalog_s_and_power_has_a_limit():
     assert search._is_over(limited, found)
     assert search._is_over(limited, replace(found, watts=None))  # nobody knows that it draws less
     assert "power binds" in search._why_not(limited, [configured()], [found], [], [])
+
+
+@pytest.mark.parametrize(
+    ("shared", "words"),
+    [
+        ({}, ""),
+        ({"tp": 2}, ", TP 2"),
+        ({"pp": 3}, ", PP 3"),
+        ({"ep": 4}, ", EP 4"),
+        ({"tp": 8, "ep": 8}, ", TP 8, EP 8"),
+    ],
+)
+def test_of_a_replica_only_what_is_shared_is_said(shared, words):
+    assert parallel_words(SimpleNamespace(**{"tp": 1, "pp": 1, "ep": 1, **shared})) == words
+
+
+def test_an_objective_that_nothing_reaches_says_the_least_that_something_does():
+    """At whichever load that is, on whichever device: of both, the least."""
+    near = configured(device="near", tp=1, curve=curve(ttft=(0.9, 0.3, 0.5, 0.8)))
+    far = configured(device="far", tp=1, curve=curve(ttft=(0.4, 0.4, 0.4, 0.4)))
+    for found in ([near, far], [far, near]):
+        said = search._why_not(searched(objectives=(goal("ttft", 0.1),)), found, [], [], [])
+        assert "is 0.3 s, 3 times as much, on 1 × near" in said
 
 
 def test_nothing_beats_a_point_of_the_front_in_both():

