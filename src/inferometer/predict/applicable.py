@@ -97,9 +97,7 @@ def require_engine(question: Question) -> None:
     device, graph = question.device, question.graph
     if not descriptor.runs_on(device):
         units = (pattern.split(":") for pattern in descriptor.only_on)
-        places = [
-            f"{'any' if of == '*' else of.rstrip('-*')} {'chip' if unit == '*' else unit}" for unit, of in units
-        ]
+        places = [f"{'any' if of == '*' else of.rstrip('-*')} {'chip' if unit == '*' else unit}" for unit, of in units]
         where = f"it is for {' and '.join(places)}" if not device.is_bare else "a microcontroller has no system for it"
         raise DomainError(
             f"{descriptor.title} does not run on {device.title}: {where}.",

@@ -119,7 +119,9 @@ def test_a_file_is_judged_by_what_predict_answers_in_thirty_groups_drawn_at_rand
         ).phase("forward")  # fmt: skip
         compared += 1
         ratio = answer.time_s / (row.seconds / exp(judged[0].residual))
-        assert 0.98 <= ratio <= 1.1, stated  # an answer holds each op at its floor, which the fit knows nothing of
+        # an answer holds each op at its floor, which the fit knows nothing of: a model that runs in half of what its
+        # work says has a quarter of its ops there
+        assert 0.98 <= ratio <= 1.25, stated
         wider = answer.high_s / answer.time_s / exp(judged[0].half)
         assert 0.95 <= wider <= 1.3, stated  # an answer is wider where few published steps stand behind a device
     assert compared >= 20
