@@ -33,7 +33,8 @@ by more than 2 ×: look here before you trust an answer for such a device or mod
 Of {asked:,} published figures (of each device, engine and phase up to {models} models or formats that can be asked)
 {covered:.1%} lie within the interval of the answer, and {missed:,} ({share:.1%}) are off by more than 2 ×. They are no
 blind test: most of them were in the fit. [How true predictions are](accuracy.md) has what a device or a model gets that
-was left out of it. Set aside, beside what cannot be asked: {aside}.
+was left out of it. Set aside, beside what cannot be asked:
+{aside}.
 
 ## By engine
 
