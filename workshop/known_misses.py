@@ -13,7 +13,7 @@ from inferometer.known import device
 from inferometer.known.atlas.measurement import PublishedMeasurement
 from inferometer.known.atlas.shipped import load
 from inferometer.known.engines import known_engine
-from inferometer.predict.published_rows import predicted_phase
+from inferometer.predict.published_rows import impossible, predicted_phase
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -33,7 +33,8 @@ by more than 2 ×: look here before you trust an answer for such a device or mod
 Of {asked:,} published figures (of each device, engine and phase up to {models} models or formats that can be asked)
 {covered:.1%} lie within the interval of the answer, and {missed:,} ({share:.1%}) are off by more than 2 ×. They are no
 blind test: most of them were in the fit. [How true predictions are](accuracy.md) has what a device or a model gets that
-was left out of it.
+was left out of it. Set aside, beside what cannot be asked:
+{aside}.
 
 ## By engine
 
@@ -87,8 +88,11 @@ class PublishedAnswer:
         return not 1 / MISS <= self.ratio <= MISS
 
 
-def published_answers() -> list[PublishedAnswer]:
-    """Of each device, engine and phase a few models and formats; of each of those one figure, drawn by lot."""
+def published_answers(aside: Counter[str]) -> list[PublishedAnswer]:
+    """Of each device, engine and phase a few models and formats; of each of those one figure, drawn by lot.
+
+    What is `aside` is counted by its reason: figures that are of no question, or that nothing can reach.
+    """
     rows = [row for row in load().rows() if row.device and row.model and known_engine(row.engine or "")]
     random.Random(SEED).shuffle(rows)  # noqa: S311 - a sample, no secret
     asked: Counter[tuple[Any, ...]] = Counter()
@@ -96,7 +100,14 @@ def published_answers() -> list[PublishedAnswer]:
     for row in {(row.device, row.model, row.engine, row.weights, row.quantity): row for row in rows}.values():
         key = (row.device, row.engine, row.quantity)
         phase = predicted_phase(row) if asked[key] < MODELS else None
-        if phase is not None:
+        if phase is None:
+            continue
+        missed = not 1 / MISS <= phase.time_s / row.seconds <= MISS
+        if not (row.weights or row.activations):
+            aside["no number format is stated"] += 1
+        elif missed and impossible(row) is not None:
+            aside["faster than the device can be"] += 1
+        else:
             asked[key] += 1
             answers.append(PublishedAnswer(row=row, phase=phase))
     return answers
@@ -106,7 +117,8 @@ def known_misses_page(
     questions: int, violations: Mapping[str, int], explained: Mapping[tuple[str, str, str], str]
 ) -> str:
     """The page, with what the properties found beside it, so that a user finds a miss before it finds the user."""
-    answers = published_answers()
+    aside: Counter[str] = Counter()
+    answers = published_answers(aside)
     missed = sum(answer.missed for answer in answers)
     why = (
         f"- {kind} of {unit.upper()}s, {f'by `{rung}`' if rung != '*' else 'whoever says so'}: {reason}."
@@ -118,6 +130,7 @@ def known_misses_page(
         covered=sum(answer.covered for answer in answers) / len(answers),
         missed=missed,
         share=missed / len(answers),
+        aside=", ".join(f"{many} figures ({reason})" for reason, many in aside.most_common()) or "none",
         by_engine=_table("unit", _grouped(answers, "unit")),
         by_device=_table("device", _often(_grouped(answers, "device"))),
         by_model=_table("model", _often(_grouped(answers, "model"))),

@@ -44,6 +44,7 @@ JUDGED_CASES = 8000  # of each dataset, about, that a fit is judged by: a quarte
 # Four devices of six left out at once say little of a seventh; cases of tokens are small, and can be left out in more.
 DEVICE_FOLDS, TOKEN_DEVICE_FOLDS, MODEL_FOLDS = 4, 12, 4
 FAMILY_FOLDS, SOURCE_FOLDS = 4, 5
+FEW_ROUNDS = 4  # a device's levels have most of its rows taken away, and share out anew what the few that are left say
 COVERED = 0.8
 _WORTH_A_ROW = 0.004  # deviations below change no answer
 _TOLD = 0.97  # a posterior spread this near to the prior's has learned nothing
@@ -89,7 +90,7 @@ def validated(fit: Hierarchy, log: Callable[[str], None] | None = None) -> Valid
     say("models left out")
     sources = left_out(fit, source_folds(fit.cases, SOURCE_FOLDS))
     say("sources left out")
-    few = left_out(fit, [few_models(fit.cases, fold, of_short_lists=True) for fold in folds])
+    few = left_out(fit, [few_models(fit.cases, fold, of_short_lists=True) for fold in folds], rounds=FEW_ROUNDS)
     say("all but a few models of each device left out")
     return Validation(devices=devices, families=families, models=models, sources=sources, few=few)
 

@@ -104,9 +104,10 @@ class RuntimeEffects:
     in an `expanded` format are written out in the format of the activations before they are used: in all ops, or in
     those of a kind (`convolution:i8`) that do not read them so. Where activations are bytes too (`convolution:i8/i8`),
     both are turned to f32 around the product, at each step; those of a `widened` format once, when the model is loaded,
-    for all ops but look-ups. Those of an `emulated` one so where the device has no peak for it. An engine with `held`
-    loads all floats of a model whose layers name no formats into the one that it computes in: the one asked for, else
-    the one that stands there for the unit, else the model's own. Language models are made for it with weights in the
+    for all ops but look-ups (of `arrays:f16`: in networks that make no tokens). Those of an `emulated` one so where the
+    device has no peak for it. An engine with `held` loads all floats of a model whose layers name no formats into the
+    one that it computes in: the one asked for, else the one that stands there for the unit, else the model's own.
+    Language models are made for it with weights in the
     `stored` format, unless another is asked for. A network whose weights are asked for in a format that is `whole` has
     its activations in it too: the engine quantises all of a network or nothing. `unpack` is how many rows of products
     reading the weights of a dense layer takes as long as, beyond what the priors of its class have in them. `logits`

@@ -489,7 +489,12 @@ def _one_of(row: CatalogRow, key: str, allowed: object, stated: str | None = Non
 
 
 def _wider(row: CatalogRow, table: str) -> dict[str, str]:
-    return {dtype(name).name: dtype(row.inner(table).required_text(name)).name for name in _keys(row, table)}
+    """By a format, or by one after what a model makes: `arrays:f16`."""
+    wider = {}
+    for key in _keys(row, table):
+        made, of, name = key.rpartition(":")
+        wider[f"{made}{of}{dtype(name).name}"] = dtype(row.inner(table).required_text(key)).name
+    return wider
 
 
 def _keys(row: CatalogRow, table: str) -> list[str]:

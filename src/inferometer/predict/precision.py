@@ -33,6 +33,7 @@ _HALVES = frozenset({"f16", "bf16"})
 _FLOATS = _HALVES | {"f32", "f64"}
 _BYTES = frozenset({"i8", "u8"})
 UNSTATED = "f32"  # of a model that names no format
+_ARRAYS = "arrays:"  # before a format that is widened in networks that make no tokens
 
 
 @frozen
@@ -178,10 +179,15 @@ def held_precision(graph: Graph, asked: Precision, effects: RuntimeEffects, unit
 
 def widened_by(graph: Graph, asked: Precision, effects: RuntimeEffects) -> Mapping[str, str]:
     """The format that each narrower one is widened to on loading: an engine that computes in f32 may hold halves so."""
+    made = is_generative(graph)
+    widened = {
+        name.removeprefix(_ARRAYS): wide
+        for name, wide in effects.widened.items() if not (made and name.startswith(_ARRAYS))
+    }  # fmt: skip
     if not effects.held or asked.activations is None or not is_open(graph):
-        return effects.widened
+        return widened
     narrower = (name for name in sorted(_HALVES) if dtype(name).bits < dtype(asked.activations).bits)
-    return {**effects.widened, **dict.fromkeys(narrower, asked.activations)}
+    return {**widened, **dict.fromkeys(narrower, asked.activations)}
 
 
 def is_open(graph: Graph) -> bool:

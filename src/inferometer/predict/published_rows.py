@@ -18,7 +18,8 @@ if TYPE_CHECKING:
     from inferometer.known.atlas.measurement import PublishedMeasurement
 
 _PHASES = frozenset({"forward", "prefill", "decode"})
-_ROUNDING = 0.9  # clocks run a little above the datasheet's, and figures are rounded
+_ELSEWHERE = 0.1  # of a model's layers that may run on another unit: more of them, and its time is of two
+ROUNDING = 0.9  # clocks run a little above the datasheet's, and figures are rounded
 
 
 def impossible(row: PublishedMeasurement) -> str | None:
@@ -27,23 +28,29 @@ def impossible(row: PublishedMeasurement) -> str | None:
     The floor counts only what must be computed and moved, so it needs the model, the device and the format of the
     weights; one device; and a phase that predictions have.
     """
-    if row.weights is None or row.device is None or not _has_own_figures(row.device):
+    if row.weights is None or row.device is None or not has_own_figures(row.device):
         return None
     engine = row.engine if row.engine and known_engine(row.engine) else None
     phases = [_predicted(row, name) for name in dict.fromkeys(("ideal", engine))]
     floors = [phase.floor_s for phase in phases if phase is not None and phase.floor_s is not None]
-    if not floors or row.seconds >= _ROUNDING * min(floors):  # an engine may know a way with fewer products
+    if not floors or row.seconds >= ROUNDING * min(floors):  # an engine may know a way with fewer products
         return None
     took, least = format_quantity(row.seconds, "s"), format_quantity(min(floors), "s")
     return f"{took} is faster than {row.device} can be: {row.quantity} takes at least {least}."
 
 
 @cache
-def _has_own_figures(name: str) -> bool:
+def has_own_figures(name: str) -> bool:
     """Whether a device's row has a peak and a bandwidth of its own: its class's give no floor."""
     device = device_named(name)
     memory = device.memory
     return bool(device.peaks) and memory is not None and memory.bandwidth_bytes_per_s is not None
+
+
+def ran_elsewhere(row: PublishedMeasurement) -> bool:
+    """Whether much of a model ran on another unit than the one that is named: an NPU's toolkit left it to the CPU."""
+    away, _, layers = row.settings.get("elsewhere", "").partition("/")
+    return bool(layers) and int(away) >= _ELSEWHERE * int(layers)
 
 
 def predicted_phase(row: PublishedMeasurement) -> Phase | None:
@@ -60,6 +67,9 @@ def _predicted(row: PublishedMeasurement, runtime: str | None) -> Phase | None:
     if row.model is None or row.device is None or row.count != 1 or row.part is not None:
         return None
     if row.quantity not in _PHASES or row.input is not None or (row.quantity == "prefill" and not row.prompt):
+        return None
+    # no question can name the small cores alone (ncnn's powersave=1), nor two units
+    if ran_elsewhere(row) or (row.settings.get("powersave") == "1" and len(device_named(row.device).core_groups) > 1):
         return None
     model = _askable(row.model)
     try:

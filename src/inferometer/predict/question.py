@@ -47,6 +47,7 @@ from inferometer.predict.running import (
     measured_otherwise,
     require_run,
     threads_notes,
+    usual_threads,
     version_notes,
     with_own_host,
 )
@@ -155,9 +156,9 @@ class Question:
         if calibration is None or calibration.is_published:
             device, lacking = with_class_figures(device)
             notes = (*notes, *lacking)
-        if calibration is None and self.options.threads is not None:
+        if calibration is None and (threads := self.options.threads or usual_threads(self)) is not None:
             said = threads_notes(self, device)
-            device, notes = _limited(device, self.options.threads, told=not said), (*notes, *said)
+            device, notes = _limited(device, threads, told=not said), (*notes, *said)
         return Basis(device=device, precision=precision, calibration=calibration, notes=notes)
 
     def answer(self) -> Profile:

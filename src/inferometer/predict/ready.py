@@ -137,7 +137,7 @@ def on_device(
     """As `make_ready`, for a layout that already exists."""
     speed = host_speed_of(options, calibration)
     # A calibration was made with its own threads and layout: what published tables say of others does not hold on it.
-    variants = () if calibration is not None else variants_asked(options, device.unit)
+    variants = () if calibration is not None else variants_asked(options, device)
     key = (device.name, options.overlap, options.link and options.link.name, speed, variants)
 
     def make() -> ReadyGraph:

@@ -97,6 +97,12 @@ def _require_threads(question: Question, threads: int) -> None:
         )
 
 
+def usual_threads(question: Question) -> int | None:
+    """All cores of a CPU, where published runs of the engine name their threads: its peaks are then those of a run."""
+    cores = core_count(question.device) if question.device.unit == "cpu" else None
+    return cores if cores is not None and _is_known(question, threads_variant(cores)) else None
+
+
 def threads_notes(question: Question, device: Device) -> tuple[str, ...]:
     """The note about threads that nobody measured this engine with: its speed is then taken by the share of cores."""
     threads, cores = question.options.threads, core_count(question.device)

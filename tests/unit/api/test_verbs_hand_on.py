@@ -271,7 +271,7 @@ def test_only_a_figure_that_a_prediction_has_is_predicted(monkeypatch):
 
 def test_a_figure_below_every_floor_cannot_be(monkeypatch):
     floors = {"ideal": 2.0, "onnxruntime": 1.0}
-    monkeypatch.setattr(published_rows, "_has_own_figures", lambda name: name == "d")
+    monkeypatch.setattr(published_rows, "has_own_figures", lambda name: name == "d")
     monkeypatch.setattr(published_rows, "_predicted", lambda _row, name: name and SimpleNamespace(floor_s=floors[name]))
     told = published_rows.impossible(row(seconds=0.89, engine="onnxruntime"))
     assert told == "890 ms is faster than d can be: forward takes at least 1 s."

@@ -186,7 +186,7 @@ def few_and_many():
     for (name, engine), many in steps.items():
         if name not in devices():
             continue  # a part of one, which nobody can ask about
-        weights = next(level.split(":")[3] for level in levels if level.startswith(f"device+engine:{name}:{engine}:"))
+        weights = next(level.split(":")[3] for level in levels if level.startswith(f"device+format:{name}:{engine}:"))
         stored, _, computed = weights.partition("/")
         standing = standing_of(devices()[name], engine, Precision(weights=stored, activations=computed))
         yield standing, many
@@ -254,7 +254,8 @@ def test_what_is_carried_to_a_device_that_nobody_measured_starts_kernels_soon_an
 
 
 def test_a_class_that_is_held_says_so_and_is_less_certain():
-    asked = ask("timm:focalnet_base_srf", on="microsoft-cobalt-100", runtime="ncnn", weights="i8", activations="i8")
+    formats = {"weights": "i8", "activations": "i8"}
+    asked = ask("timm:focalnet_base_srf", on="microsoft-cobalt-100", runtime="ncnn", threads=4, **formats)
     norms, others = [], []
     for op in asked.answer().phases[-1].ops:
         (norms if op.kind == "norm" else others).append(op)

@@ -44,6 +44,14 @@ def test_each_thread_more_of_a_cpu_takes_less_time():
     assert one > 1.5 * two > 1.5 * 1.2 * four
 
 
+@pytest.mark.parametrize("on", ["raspberry-pi-5", "rockchip-rk3588-cpu", "intel-core-i7-13700k-cpu"])
+def test_who_names_no_threads_has_all_cores(on):
+    """Published runs of ncnn name theirs: without a number, what they say of the device was lost."""
+    cores = sum(group.count for group in device(on).core_groups)
+    asked = {"on": on, "runtime": "ncnn"}
+    assert seconds("resnet50", **asked) == pytest.approx(seconds("resnet50", threads=cores, **asked), rel=1e-9)
+
+
 def test_a_calibration_answers_for_the_threads_it_was_made_with():
     assert ask("resnet50", threads=1, **ONE_CPU).basis().calibration.threads == 1
     assert seconds("resnet50", threads=1, **ONE_CPU) == seconds("resnet50", **ONE_CPU)

@@ -55,6 +55,7 @@ if TYPE_CHECKING:
 LEAST_MODELS = 3  # one is left out at a time to judge the fit, and two must be left to make it
 _FOLDS = 30  # at most: beyond it a fit for each model left out takes minutes and tells no more
 _LEAST_SPREAD = 0.03  # a few models that agree by chance must not promise less than measurements repeat to
+_WIDER = 6.0  # models that say as much of the next one as all devices with few known models do
 
 
 @frozen
@@ -93,9 +94,7 @@ def calibration_from(  # noqa: PLR0913 - what is fitted, from what, and what can
         )
     fit = own_levels(cases, [effect_on(case) for case in cases])
     residuals = _left_out(fit, cases)
-    # From the share that intervals are judged by: a few models that are far off do not widen all others, as a mean of
-    # squares would.
-    spread = max(_LEAST_SPREAD, float(np.quantile(np.abs(residuals), 0.8)) / EIGHT_IN_TEN)
+    spread = max(_LEAST_SPREAD, _half(residuals, len(models), cases[0]) / EIGHT_IN_TEN)
     sums = fit.stack.base[0] + fit.theta()[0]
     created = (now or (lambda: datetime.now(UTC)))().isoformat(timespec="seconds")
     calibration = Calibration(
@@ -167,6 +166,18 @@ def _left_out(fit: Hierarchy, cases: Sequence[StackCase]) -> Any:
         other = fit.without(out, rounds=2)
         residuals[out] = (fit.stack.logs - log_times(fit.stack, other.theta(), slopes=False)[0])[out]
     return residuals
+
+
+def _half(residuals: Any, models: int, case: StackCase) -> float:
+    """Half the width of its intervals: of its own models left out, and of devices that a few models were known of.
+
+    By the share that intervals are judged by: a few models that are far off do not widen all others, as a mean of
+    squares would. Three models lie near together by chance: intervals from three were half as wide as from ten.
+    """
+    standing, spreads = known_unit(case.standing, tokens=case.tokens), known_deviations(tokens=case.tokens).spreads
+    usual = half_of(spreads, standing, case.quantity, near="seen", known="known")
+    own = float(np.quantile(np.abs(residuals), 0.8))
+    return float(np.sqrt((models * own**2 + _WIDER * usual**2) / (models + _WIDER)))
 
 
 def _effective(device: Device, created: str) -> tuple[dict[str, Sourced], dict[str, Sourced]]:

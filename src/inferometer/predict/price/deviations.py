@@ -118,8 +118,15 @@ class Standing:
             f"engine+family:{engine}:{unit}:{self.family or self.vendor}",
             *(f"variant:{unit}:{engine}:{variant}" for variant in self.variants),
             f"device:{self.device}",
-            f"device+engine:{self.device}:{engine}:{formats}:{','.join(self.variants)}",
+            f"device+engine:{self.device}:{engine}",
+            self.own_level,
+            *([f"run:{self.device}:{engine}:{formats}:{','.join(self.variants)}"] if self.variants else []),
         )
+
+    @property
+    def own_level(self) -> str:
+        """The level of this very device with this engine in these formats, whatever else was set."""
+        return f"device+format:{self.device}:{self.engine}:{self.weights}/{self.activations}"
 
     def spread_names(self, quantity: str) -> tuple[str, ...]:
         """Whose left-out residuals say how far an answer may be off, the nearest first."""
@@ -260,7 +267,7 @@ def _fitted(standing: Standing, quantity: str) -> FittedPrior | None:
         return None
     if tokens and (f"engine:{standing.unit}:{standing.engine}" not in known.levels or _is_served(standing.engine)):
         return None  # what other engines reach says little of one that compiles or launches in its own way
-    own = known.levels.get(standing.levels()[-1])
+    own = known.levels.get(standing.own_level)
     seen = was_seen(standing, tokens=tokens)
     name, source = _told_by(standing, own, known.levels)
     sums = sums_of(standing, tokens=tokens)

@@ -349,8 +349,8 @@ def _of_few(prior: FittedPrior, standing: Standing, phase: str) -> FittedPrior:
 @cache
 def _published_steps(device: str, engine: str, *, tokens: bool) -> int:
     """Of a device with an engine, in whatever formats."""
-    levels = known_deviations(tokens=tokens).levels.items()
-    return sum(level.rows for name, level in levels if name.startswith(f"device+engine:{device}:{engine}:"))
+    level = known_deviations(tokens=tokens).levels.get(f"device+engine:{device}:{engine}")
+    return 0 if level is None else level.rows
 
 
 class ClassPrior(Rung):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from inferometer.predict.price.class_figures import core_count
 from inferometer.predict.price.deviations import known_deviations, known_unit
 
 if TYPE_CHECKING:
@@ -24,13 +25,14 @@ def threads_variant(count: int) -> str:
     return f"threads={next(named, '17+')}"
 
 
-def variants_asked(options: Options, unit: str) -> tuple[str, ...]:
-    """The settings that a question names, where they are not the usual ones."""
+def variants_asked(options: Options, device: Device) -> tuple[str, ...]:
+    """The settings that a question names, where they are not the usual ones. Who names no threads has all cores."""
     asked = []
     if options.layout not in {None, USUAL_LAYOUT}:
         asked.append(f"layout={options.layout}")
-    if options.threads is not None and unit == "cpu":
-        asked.append(threads_variant(options.threads))
+    threads = options.threads or core_count(device)
+    if threads is not None and device.unit == "cpu":
+        asked.append(threads_variant(threads))
     return tuple(asked)
 
 

@@ -113,7 +113,7 @@ def test_every_level_without_a_row_adds_its_own_variance_to_the_devices(monkeypa
     known = SimpleNamespace(
         levels={"unit:npu", "kind:npu:phone", "engine:npu:qnn", "format:npu:i8/i8", "engine+format:npu:qnn:i8/i8"},
         variances={"device": spread, "vendor": {"compute": 0.4}, "family:npu": {"compute": 0.5},
-                   "device+engine": spread,                   "unit": {"compute": 9.0}},
+                   "device+engine": spread, "run": spread, "unit": {"compute": 9.0}},
     )  # fmt: skip
     monkeypatch.setattr(own, "known_deviations", lambda **_tokens: known)
     standing = Standing(device="d", unit="npu", vendor="v", family="f", engine="qnn", kind="phone", weights="i8",
@@ -122,7 +122,8 @@ def test_every_level_without_a_row_adds_its_own_variance_to_the_devices(monkeypa
     place = PARAMETERS.index("compute")
     assert found["device"][place] == pytest.approx(0.3**2 + 0.4**2 + 0.5**2), "a vendor and a family nobody measured"
     assert found["device"][PARAMETERS.index("memory")] == pytest.approx(0.3**2)
-    assert found["device+engine"][place] == pytest.approx(0.3**2)
+    assert found["device+engine"][place] == found["run"][place] == pytest.approx(0.3**2)
+    assert found["device+format"][place] == pytest.approx(0.05**2), "at least"
     assert found["device"][PARAMETERS.index("compute:linear")] == pytest.approx(0.05**2), "at least"
 
 

@@ -13,7 +13,7 @@ from inferometer.measure.calibrate.from_table import models_to_measure, save_fit
 from inferometer.measure.calibrate.priors.cases import cases_of
 from inferometer.measure.calibrate.priors.judged import DEVICE_OUT, FEW, judge_rows, sums_vector
 from inferometer.measure.calibrate.priors.stack import log_times, stack_of
-from inferometer.predict.price.deviations import known_unit, model_effect
+from inferometer.predict.price.deviations import EIGHT_IN_TEN, half_of, known_deviations, known_unit, model_effect
 
 NPU = "qualcomm-snapdragon-8-gen-3-npu"
 HEADER = ("device", "model", "engine", "weights", "activations", "batch", "image", "quantity", "figure", "figure_unit")
@@ -69,6 +69,18 @@ def test_two_models_are_too_few(tmp_path):
     path = written(tmp_path, [line(model, 0.01) for model in MODELS[:2]])
     with pytest.raises(DomainError, match="needs 3 or more"):
         im.calibrate_from(path, device=NPU, runtime="qnn")
+
+
+def test_three_models_that_agree_promise_no_more_than_six_do(tmp_path):
+    """Three lie near together by chance: their intervals held half of what came after, and were half as wide."""
+    lines = [line(model, im.predict(f"timm:{model}", on=NPU, runtime="qnn", weights="i8", activations="i8",
+                                        image=224).summary.latency_s) for model in MODELS]  # fmt: skip
+    fits = [im.calibrate_from(written(tmp_path, lines[:many]), device=NPU, runtime="qnn") for many in (3, 6)]
+    few, more = (fit.calibration.residuals["step"] for fit in fits)
+    usual = half_of(known_deviations().spreads, cases_of(rows_of()[:1]).cases[0].standing, "forward", near="seen",
+                    known="known") / EIGHT_IN_TEN  # fmt: skip
+    assert few >= more > 0.5 * usual
+    assert few > 0.8 * usual
 
 
 def test_what_was_fitted_is_used_by_the_next_prediction(tmp_path, monkeypatch):

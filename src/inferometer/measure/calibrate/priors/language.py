@@ -194,7 +194,7 @@ class _Counted:
         if key not in self._plans:
             layout = make_layout(
                 graph_without_limit(row.model or ""),
-                effects=engine.effects,
+                effects=engine.effects.at(device),
                 workload=Workload(precision=precision, parallel=Parallel(tp=together)),
                 options=Options(),
             )

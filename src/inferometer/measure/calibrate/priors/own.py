@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from inferometer.measure.calibrate.priors.stack import StackCase
     from inferometer.predict.price.deviations import ModelEffect, Standing
 
-OWN = frozenset({"device", "device+engine"})  # kinds of levels that are of the device itself
+OWN = frozenset({"device", "device+engine", "device+format", "run"})  # kinds of levels that are of the device itself
 _ROUNDS = 12  # of a fit of one device's levels, all others being as they were
 _LEAST = 0.05  # the least spread of a level: one whose fitted variance is 0 could learn nothing
 
@@ -32,7 +32,7 @@ def own_levels(cases: Sequence[StackCase], effects: Sequence[ModelEffect]) -> Hi
     base = np.array([_parents(standing, tokens=tokens) for standing in known])
     stack = stack_of(list(cases), leaf, base)
     stack.logs = stack.logs - np.log([effect.times for effect in effects])
-    leaves = [standing.levels()[-2:] for standing in standings]
+    leaves = [tuple(level for level in standing.levels() if level.partition(":")[0] in OWN) for standing in standings]
     members: dict[str, list[int]] = {}
     for index, names in enumerate(leaves):
         for name in names:
@@ -70,7 +70,4 @@ def own_variances(standing: Standing, *, tokens: bool) -> dict[str, Any]:
 
     lacking = {level.partition(":")[0] for level in standing.levels() if level not in known.levels} - OWN
     device = variance("device") + sum((variance(kind) for kind in sorted(lacking)), np.zeros(len(PARAMETERS)))
-    return {
-        "device": np.maximum(device, _LEAST**2),
-        "device+engine": np.maximum(variance("device+engine"), _LEAST**2),
-    }
+    return {kind: np.maximum(device if kind == "device" else variance(kind), _LEAST**2) for kind in sorted(OWN)}

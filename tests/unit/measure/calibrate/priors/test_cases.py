@@ -26,6 +26,22 @@ def test_cpu_and_gpu_together_are_one_device_and_a_way_to_run():
     assert case.standing.variants == ("units=cpu+gpu",)
 
 
+def test_a_list_that_often_beats_its_devices_peak_is_of_another_device():
+    """OpenVINO's throughputs of Xeons are of two sockets: cutting the fastest alone would leave the others too slow."""
+    board = {"device": "raspberry-pi-5", "device_published": "Raspberry Pi 5", "settings": {"threads": "4"}}
+    slow, fast = row(**board), row(**board, figure=2.0)
+    assert len(cases_of([slow] * 9 + [fast]).cases) == 9
+    assert not cases_of([slow] * 5 + [fast]).cases
+    left = cases_of([slow] * 5 + [fast, row(**board, quantity="stream")]).left
+    assert left == {"figures of raspberry-pi-5 that are of another device: many beat its peak": 6}
+
+
+def test_a_model_that_ran_on_two_units_is_of_neither():
+    partly = [row(device="raspberry-pi-5", settings={"elsewhere": f"{layers}/100"}) for layers in (9, 10)]
+    reading = cases_of(partly)
+    assert (len(reading.cases), reading.left) == (1, {"much of it ran on another unit": 1})
+
+
 def test_a_device_that_nobody_knows_says_so():
     reading = cases_of([row(device_published="Sunway SW831")])
     assert not reading.cases
