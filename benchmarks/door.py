@@ -60,10 +60,14 @@ def child_s():
     return used.ru_utime + used.ru_stime
 
 
+def as_users_have():
+    """The variables of this process, with modules compiled once and for all."""
+    return {name: text for name, text in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}  # noqa: TID251 - see above
+
+
 def command_s(*command, remember=True):
     """CPU seconds of a command, the least of five."""
-    variables = {name: text for name, text in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}  # noqa: TID251 - as users have it
-    variables["INFEROMETER_REMEMBER"] = "1" if remember else "0"
+    variables = as_users_have() | {"INFEROMETER_REMEMBER": "1" if remember else "0"}
     taken = []
     for _ in range(6):
         before = child_s()
@@ -97,7 +101,7 @@ def written(side=1000):
             [
                 COMMAND, "sweep", "--models", asked["models"], "--on", asked["devices"], "--runtime",
                 asked["runtimes"], "--batch", f"1-{side}", "--prompt", f"1-{side}", "--out", f"{folder}/rows.parquet",
-            ], check=True, capture_output=True,
+            ], check=True, capture_output=True, env=as_users_have(),
         )  # fmt: skip
         taken = child_s() - before
     yield Figure(
@@ -156,7 +160,7 @@ def cold():
 
 def command_s_once(*command):
     before = child_s()
-    subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+    subprocess.run(command, check=True, stdout=subprocess.DEVNULL, env=as_users_have())
     return child_s() - before
 
 

@@ -312,7 +312,7 @@ _FURTHER = (
     "inferometer.understand.explanation.Explanation", "inferometer.core.finding.Finding",
     "inferometer.predict.sweep.rows.Rows", "inferometer.predict.memory.fit.Fit", "inferometer.predict.placing.Runnable",
     "inferometer.predict.placing.RunnableForm", "inferometer.predict.options.Options",
-    "inferometer.hub.web.exporting.DrawnChart", "inferometer.measure.prepare.run.Prepared",
+    "inferometer.hub.web.downloads.DrawnChart", "inferometer.measure.prepare.run.Prepared",
 )  # fmt: skip
 
 

@@ -2,7 +2,8 @@
 
 A sample of single changes to each package (an operator swapped, a term or a check dropped, two arguments exchanged; see
 operators.py), made by Cosmic Ray. Each is tried by the tests that touch its line. What nobody can notice is listed with
-its reason in equivalent.toml and not counted. Kept in benchmarks/recorded/mutation.json.
+its reason in equivalent.toml and not counted. Kept in benchmarks/recorded/mutation.json after every mutant: a run that
+is cut off has told what it tried, and says of how many.
 """
 
 import argparse
@@ -106,13 +107,15 @@ def equivalents():
 class Tried(Trying):
     """The mutants of a package, each printed with who caught it."""
 
-    def __init__(self, package, mutants, folders, *, sure):
+    def __init__(self, package, mutants, folders, *, sure, keep):
         super().__init__(*touched(package, folders), sure=sure)
-        self.package, self.mutants, self.known = package, mutants, equivalents()
-        self.survivors, self.unnoticeable, self.ended = [], 0, False
+        self.package, self.mutants, self.folders, self.keep = package, mutants, folders, keep
+        self.known = equivalents()
+        self.survivors, self.unnoticeable, self.done = [], 0, 0
 
     def pytest_runtestloop(self):
         for number, mutant in enumerate(self.mutants, 1):
+            self.done = number
             if mutant.key in self.known:
                 self.unnoticeable += 1
                 continue
@@ -124,26 +127,31 @@ class Tried(Trying):
             if not caught:
                 print(f"    - {mutant.before}\n    + {mutant.after}", flush=True)
                 self.survivors.append(mutant)
-        self.ended = True
+            self.keep(self.found())
         return True
 
+    def found(self):
+        counted = self.done - self.unnoticeable
+        cut_off = {} if self.done == len(self.mutants) else {"cut_off_after": f"{self.done} of {len(self.mutants)}"}
+        return {
+            **cut_off,
+            "mutants": counted,
+            "caught": counted - len(self.survivors),
+            "share": round(1 - len(self.survivors) / counted, 3) if counted else None,
+            "equivalent": self.unnoticeable,
+            "tests": list(self.folders),
+            "quick": not self.sure,  # survivors were not tried once more in a new process: the share is a lower bound
+            "survivors": [told(mutant) for mutant in self.survivors],
+        }
 
-def tried(package, mutants, folders, *, sure):
-    trying = Tried(package, mutants, folders, sure=sure)
+
+def tried(package, mutants, folders, *, sure, keep):
+    trying = Tried(package, mutants, folders, sure=sure, keep=keep)
     pytest.main([*(f"tests/{folder}" for folder in folders), *OPTIONS], plugins=[trying])
-    if not trying.ended:
+    if trying.done < len(mutants):
         sys.exit("The tests could not be collected: see above.")
-    survivors, unnoticeable = trying.survivors, trying.unnoticeable
-    counted = len(mutants) - unnoticeable
-    return {
-        "mutants": counted,
-        "caught": counted - len(survivors),
-        "share": round(1 - len(survivors) / counted, 3) if counted else None,
-        "equivalent": unnoticeable,
-        "tests": list(folders),
-        "quick": not sure,  # survivors were not tried once more in a new process: the share is a lower bound
-        "survivors": [told(mutant) for mutant in survivors],
-    }
+    keep(trying.found())
+    return trying.found()
 
 
 def document(kept, seed, packages):
@@ -171,12 +179,19 @@ def main():
         mutants = sample(package, arguments.count, arguments.seed)
         if again is not None:
             mutants = [mutant for mutant in mutants if (mutant.before, mutant.after) in again]
-        found = tried(package, mutants, arguments.tests or tests_of(package), sure=not arguments.quick)
-        print(f"{package}: {found['caught']} of {found['mutants']} caught", flush=True)
-        if again is None:
+
+        def keep(found, package=package):
+            if again is not None:
+                return
             kept = json.loads(arguments.results.read_text(encoding="utf-8")) if arguments.results.exists() else {}
             text = json.dumps(document(kept, arguments.seed, {package: found}), indent=1, ensure_ascii=False)
-            arguments.results.write_text(text + "\n", encoding="utf-8")
+            beside = arguments.results.with_suffix(".new")
+            beside.write_text(text + "\n", encoding="utf-8")
+            beside.replace(arguments.results)  # whole at every moment
+
+        folders = arguments.tests or tests_of(package)
+        found = tried(package, mutants, folders, sure=not arguments.quick, keep=keep)
+        print(f"{package}: {found['caught']} of {found['mutants']} caught", flush=True)
 
 
 if __name__ == "__main__":

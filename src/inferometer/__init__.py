@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from inferometer.core.errors import InferometerError
     from inferometer.core.units import format_quantity, parse_quantity
     from inferometer.formats.resolve import read
-    from inferometer.hub.web.exporting import chart, export
+    from inferometer.hub.web.downloads import chart, export
     from inferometer.known import device, devices, model, models
     from inferometer.known.atlas.looking import atlas
     from inferometer.known.machine.detect import detect_host
@@ -43,7 +43,7 @@ _HOMES = {
     "inferometer.core.codec": ("decode", "encode"),
     "inferometer.core.errors": ("InferometerError",),
     "inferometer.api.explanations": ("explain",),
-    "inferometer.hub.web.exporting": ("chart", "export"),
+    "inferometer.hub.web.downloads": ("chart", "export"),
     "inferometer.measure.prepare.run": ("prepare",),
     "inferometer.measure.spans": ("Profiler",),
     "inferometer.formats.resolve": ("read",),

@@ -20,7 +20,7 @@ from inferometer.formats.sizes import bind
 from inferometer.measure.run.correct import Corrected
 from inferometer.measure.run.inputs import index_limits, input_shapes, make_inputs
 from inferometer.measure.run.layers import graph_layers
-from inferometer.measure.run.nodes import file_nodes
+from inferometer.measure.run.model_file import file_nodes
 from inferometer.measure.run.ops import measured_ops
 
 PRODUCTS = frozenset({"linear", "matmul", "convolution", "recurrent"})

@@ -376,7 +376,7 @@ def test_runs_are_found_by_time(store):
 
 def test_a_tag_of_many_runs_is_found_as_one_of_few(store, monkeypatch):
     ids = filled(store)
-    monkeypatch.setattr("inferometer.store.listing._FEW", 1)
+    monkeypatch.setattr("inferometer.store.finding._FEW", 1)
     assert [row.id for row in store.list(Filter(tags=("all",))).rows] == [ids[3], ids[2], ids[1]]
     assert [row.id for row in store.list(Filter(words="resnet50")).rows] == [ids[3], ids[1]]
 

@@ -15,7 +15,7 @@ import pytest
 
 from inferometer.cli import COMMANDS, front_page
 from inferometer.cli.commands import demo
-from inferometer.cli.outputs import require_writable
+from inferometer.cli.options import require_writable
 from inferometer.cli.run import cli
 from inferometer.core.errors import InferometerError
 from inferometer.measure.bench.plan import Plan

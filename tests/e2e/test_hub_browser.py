@@ -359,57 +359,62 @@ def test_filters_add_up_and_columns_are_chosen_in_the_address(page, here):
     assert page.locator("#runs tbody tr").count() == 2
 
 
+MANY = """WITH RECURSIVE number(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM number WHERE i < {count} - 1)
+    INSERT INTO runs ({columns}) SELECT {values} FROM runs, number WHERE name = '{name}'"""
+
+
+def add_many(store, project, count):
+    """`{project} 0` and so on, each older than the one before it; as rows, since adding each takes ten milliseconds."""
+    name = f"{project} 0"
+    store.add(network(2), project, name=name)
+    otherwise = {"id": "printf('%012d', i)", "created_us": "created_us - 1000000 * i", "name": f"'{project} ' || i"}
+
+    def multiply(connection):
+        columns = [row[1] for row in connection.exec_driver_sql("PRAGMA table_info(runs)")]
+        values = ", ".join(otherwise.get(column, column) for column in columns)
+        connection.exec_driver_sql(MANY.format(count=count, columns=", ".join(columns), values=values, name=name))
+
+    store.database.write(multiply)
+
+
 def test_a_long_list_comes_as_one_scrolls_and_what_is_far_away_is_only_its_height(page, here):
-    for number in range(270):
-        here[0].add(network(2), "long", name=f"run {number}")
+    add_many(here[0], "long", 270)
     page.mouse.move(600, 600)  # over the rows, as whoever reads them
     page.goto("/projects/long")
     names = page.locator("#runs tbody tr[data-run] a[href^='/runs/']")
-    assert names.first.inner_text() == "run 269"
+    assert names.first.inner_text() == "long 0"
     while page.locator("#more").count():
         page.mouse.wheel(0, 4000)
         page.wait_for_timeout(50)
-    page.locator("#runs a", has_text=re.compile("^run 0$")).wait_for()
+    page.locator("#runs a", has_text=re.compile("^long 269$")).wait_for()
     page.locator("#runs .spacer").first.wait_for(state="attached")
     assert page.locator("#runs tbody").count() == 6
     assert names.count() < 270
     page.mouse.wheel(0, -100_000)
-    page.locator("#runs a", has_text=re.compile("^run 269$")).wait_for()
+    page.locator("#runs a", has_text=re.compile("^long 0$")).wait_for()
     page.locator("#choose-all").check()
     page.locator("#change", has_text="Change ").wait_for()  # what was added may be changed as well
 
 
-MANY = """WITH RECURSIVE number(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM number WHERE i < 99999)
-    INSERT INTO runs ({columns}) SELECT {values} FROM runs, number"""
-OTHERWISE = {"id": "printf('%012d', i)", "created_us": "created_us - 1000000 * i", "name": "'run ' || i"}
-
-
 def test_a_hundred_thousand_runs_scroll_and_only_those_near_are_held(browser, tmp_path):
     with hub(tmp_path) as (store, client):
-        store.add(network(2), "many", name="run 0")
-
-        def multiply(connection):
-            columns = [row[1] for row in connection.exec_driver_sql("PRAGMA table_info(runs)")]
-            values = ", ".join(OTHERWISE.get(column, column) for column in columns)
-            connection.exec_driver_sql(MANY.format(columns=", ".join(columns), values=values))
-
-        store.database.write(multiply)
+        add_many(store, "many", 100_000)
         page = browser.new_page(base_url=str(client.base_url), viewport={"width": 1280, "height": 900})
         page.goto("/projects/many?columns=run,latency")
         assert page.locator(".projects .number").inner_text() == "100,000"
         for number in range(1, 26):  # more than are held as they are
             page.evaluate("window.scrollTo(0, document.body.scrollHeight)")
             page.locator("#runs tbody").nth(number).wait_for(state="attached")
-        page.locator("#runs a", has_text=re.compile("^run 1275$")).wait_for()
+        page.locator("#runs a", has_text=re.compile("^many 1275$")).wait_for()
         assert page.locator("#runs tr[data-run]").count() < 500
         assert page.evaluate("document.querySelector('#runs tbody').kept") is None  # only where it came from
         page.evaluate("window.scrollTo(0, 0)")
-        page.locator("#runs a", has_text=re.compile("^run 0$")).wait_for()  # asked for again
+        page.locator("#runs a", has_text=re.compile("^many 0$")).wait_for()  # asked for again
         assert page.locator("#runs th[data-column=when]").is_hidden()
         assert page.locator("#runs td[data-column=when]").first.is_hidden()
         page.locator("#runs input[name=run]").first.check()
         page.locator("#change", has_text="Change 1").click()
-        assert page.locator("dialog input[name=name]").input_value() == "run 0"
+        assert page.locator("dialog input[name=name]").input_value() == "many 0"
         page.context.close()
 
 

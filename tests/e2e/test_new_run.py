@@ -4,14 +4,14 @@ import hashlib
 import re
 import time
 import zipfile
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from functools import partial
 
 import onnx
 import pytest
 
 from fakes.fleet import a_result, submitted
-from fakes.fleet_processes import Process, agent_process, hub_here, hub_process
+from fakes.fleet_processes import agent_process, hub_here, hub_process
 from fakes.places import QUICK, dense_layers, one_layer
 from inferometer.core.codec import document
 from inferometer.core.job import JobEvent
@@ -252,28 +252,24 @@ def test_an_upload_goes_on_where_a_closed_browser_left_it(page, long_net):
 
 
 def test_an_upload_outlives_a_hub_that_is_started_again(browser, long_net, tmp_path):
+    """Both in this process, of which the second knows no more than what the first left on the disk."""
     with open_store(tmp_path / "runs.db") as store:
         registered(store, "pi")
-    hubs = [Process("hub", "--port", 0, "--store", tmp_path / "runs.db")]
-    address = hubs[0].until(r"The hub is at (https?://\S+[^/])/ ")[1]
-    try:
-        with visiting(browser, address) as page:
+    with ExitStack() as second:
+        with ExitStack() as first:
+            address = first.enter_context(hub_here(tmp_path))
+            page = second.enter_context(visiting(browser, address))
             page.goto("/new")
             offsets = []
             page.on("request", lambda request: offsets.append(request.url) if PIECES.search(request.url) else None)
             pieces = FirstPiece(page)
             with page.expect_response(PIECES):
                 page.locator("#file").set_input_files(long_net)
-            hubs[0].kill()
-            pieces.let_go()
-            page.locator("#told", has_text="does not answer").wait_for()
-            port = address.rpartition(":")[2]
-            hubs.append(Process("hub", "--port", port, "--store", tmp_path / "runs.db"))
-            ready(page)
-            assert sum("offset=0&" in url for url in offsets) == 1  # what had arrived was not sent again
-    finally:
-        for each in hubs:
-            each.stop()
+        pieces.let_go()
+        page.locator("#told", has_text="does not answer").wait_for()
+        second.enter_context(hub_here(tmp_path, port=int(address.rpartition(":")[2])))
+        ready(page)
+        assert sum("offset=0&" in url for url in offsets) == 1  # what had arrived was not sent again
 
 
 def test_two_tabs_that_ask_the_same_get_the_same_job(page, net):

@@ -5,12 +5,12 @@ import pytest
 
 from inferometer import known
 from inferometer.core.errors import DomainError, UnknownNameError
-from inferometer.formats.gguf.write.recipe import FORMATS
+from inferometer.formats.gguf.write.file import FORMATS
 from inferometer.formats.huggingface.graph import graph_from_config
 from inferometer.formats.onnx import write as onnx_writer
 from inferometer.formats.resolve import read
 from inferometer.formats.synth import synthesise
-from inferometer.formats.synth.order import Order
+from inferometer.formats.synth.files import Order
 
 LLAMA = {
     "model_type": "llama",

@@ -14,8 +14,7 @@ import pytest
 from golden.packaged import packaged
 from inferometer.core.binding import Binding
 from inferometer.core.dims import Symbol, evaluate
-from inferometer.formats.onnx import reader
-from inferometer.formats.onnx.reader import read_bytes
+from inferometer.formats.onnx import read_bytes, reader
 from inferometer.formats.onnx.tables import domain_rows
 from inferometer.predict.work.count import coverage, graph_work
 

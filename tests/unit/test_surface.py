@@ -92,6 +92,12 @@ print(*sys.modules, file=sys.stderr)
     assert {name.partition(".")[0] for name in result.stderr.split()}.isdisjoint([*HEAVY, "numpy"])
 
 
+def test_explaining_imports_no_tool_that_would_carry_advice_out():
+    code = "import inferometer.understand.explanation, sys; print(*sys.modules)"
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=240, check=True)
+    assert not [name for name in result.stdout.split() if name.startswith("inferometer.measure.prepare")]
+
+
 def test_listing_runtimes_imports_no_engine():
     code = "from inferometer.cli.run import run; run(['runtimes']); import sys; print(*sys.modules, file=sys.stderr)"
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=240, check=True)

@@ -7,6 +7,11 @@ workshop/calibrations/journal.py measured. Of a kernel only its name and its sec
 are counted anew, so a journal outlives changes of the cost model. Matrix products are the same kernels in every
 runtime, and eager modules run all kernels that a captured graph has, but for attention: they have those of torch-graph.
 
+    … --products workshop/recorded/nvidia-h200-products-2026-11-18.jsonl.gz
+
+takes the tables of matrix products from the lattice of workshop/calibrations/products.py instead. Its products were
+timed where models have theirs, so whole steps move all other classes and not these.
+
 With --keep-tables the tables of the calibrations that are there stay as they are, and only the whole steps are fitted
 anew: seconds in place of minutes, after a change of how steps are fitted.
 
@@ -37,7 +42,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch  # noqa: TID251 - names the formats of the kernels
 
-from inferometer.core.calibration import Calibration
+from inferometer.core.calibration import Calibration, Utilisation
 from inferometer.core.device import Sourced
 from inferometer.core.errors import InferometerError
 from inferometer.core.frozen import frozen
@@ -51,12 +56,14 @@ from inferometer.measure.calibrate.fitting.fit import residual_spread
 from inferometer.measure.calibrate.fitting.points import (
     OpPoint,
     StepPoint,
+    device_rates,
     measured_point,
     middle_steps,
     read_points,
     read_steps,
 )
 from inferometer.measure.calibrate.fitting.steps import (
+    FREEDOM,
     StepBase,
     WholeStep,
     alone_note,
@@ -70,17 +77,25 @@ from inferometer.measure.calibrate.torch.timing import Clock
 from inferometer.predict.basis.files import SHIPPED, read_calibration, sealed, write_calibration
 from inferometer.predict.price.rates import shape_in
 from inferometer.predict.request import step_sizes
+from inferometer.predict.work.classes import BIASED
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
+
+    from inferometer.core.device import Device
 
 PRODUCTS = ("linear", "experts")
 BESIDE = ("overhead", "reading")  # what is no op
 FAMILIES = ("resnet", "efficientnet")  # networks of a family are left out together; others are one of a kind
+HELD, NO_FACTOR = 1e-3, 5e-3  # the freedom of a factor that stays at 1, and how far from it one is none
 UNMEASURED = 0.3  # what steps are off by that nobody measured: as wide as predictions from published figures are
 # Of the hosts of these machines while nobody shared their cores: 0.61 to 0.66 µs on 2026-11-17. The journals of the day
 # before have no reading. Compiled prompts of three models agree with it (0.56 to 0.64); probes would say 0.78.
 QUIET_HOST_S = 0.65e-6
+# Of a kernel of a compiled prompt on that host. Probes say 15.1: they are one module of few weights each, and a model's
+# call also looks at all of its own, and at what attention chooses between.
+LAUNCHED_S = 18.5e-6
+LAUNCHED_NOTE = "by prompts of six models on hosts of 0.73 to 1.94 µs a call, 18 to 21 µs a kernel on the fastest"
 PADDED, DECODE = "attention.padded", "attention.decode"
 UNCACHED = frozenset({"attention.padded", "attention.prefill"})  # attention of networks with one forward
 
@@ -129,7 +144,79 @@ def with_steps(subject: CalibrationSubject, there: Calibration, steps: tuple[Ste
     bare = unbounded(replace(there, steps=0, fitted_on=(), notes=notes))
     bare = replace(bare, residuals={name: kept[name] for name in kept if bare.table(name) is not None})
     fitted = whole_fit(whole_steps(subject, bare, middle_steps(steps)), alone)
-    return sealed(bounded(fitted.applied_to(bare, source=subject.source, date=subject.created[:10])))
+    moved = {name: factor for name, factor in fitted.factors.items() if abs(log(factor)) > NO_FACTOR}
+    applied = replace(fitted, factors=moved).applied_to(bare, source=subject.source, date=subject.created[:10])
+    return sealed(bounded(applied))
+
+
+def with_products(there: Calibration, gpu: Device, journal: Path) -> Calibration:
+    """A calibration whose tables of products are the lattice of a journal, and no factor of these."""
+    lines = [json.loads(line) for line in gzip.decompress(journal.read_bytes()).splitlines()[1:]]
+    lattices = {
+        name: lattice(name, there.dtype, gpu, there.overheads["alone.kernel"].value, [
+            line for line in lines
+            if line["op"] == "linear" and line["dtype"] == there.dtype and line["bias"] == (name == BIASED)
+        ])
+        for name in ("linear", BIASED)
+    }  # fmt: skip
+    old = {name for name in (*there.residuals, *there.valid, *there.factors) if name.partition(".")[0] == "linear"}
+
+    def others(named: Mapping[str, Any]) -> dict[str, Any]:
+        return {name: value for name, value in named.items() if name not in old}
+
+    ranges = {name: dict(zip(each.axes, ((points[0], points[-1]) for points in each.grid), strict=True))
+              for name, each in lattices.items()}  # fmt: skip
+    return replace(
+        there,
+        tables=(*(each for each in there.tables if each.op_class.partition(".")[0] != "linear"), *lattices.values()),
+        residuals={**others(there.residuals), **{name: each.residual for name, each in lattices.items()}},
+        valid={**others(there.valid), **ranges},
+        factors=others(there.factors),
+        points=there.points + sum(len(each.values) for each in lattices.values()),
+    )
+
+
+def lattice(name: str, dtype: str, gpu: Device, kernel_s: float, lines: list[dict[str, Any]]) -> Utilisation:
+    """Shares of the floor over rows, inputs and outputs; products too long to be timed are as near to it as the next.
+
+    The residual is what a product is off by that lies between two widths: each inner one is left out in turn.
+    """
+    rows = sorted({count for line in lines for count in line["rows"]})
+    wide, out = (sorted({line[side] for line in lines}) for side in ("in", "out"))
+    logs = np.full((len(rows), len(wide), len(out)), np.nan)
+    peak, size = float(gpu.peaks[dtype]), np.dtype({"bf16": "f2"}.get(dtype, "f4")).itemsize
+    bandwidth = device_rates(gpu, {dtype})["bandwidth:hbm"]
+    for line in lines:
+        inputs, outputs = line["in"], line["out"]
+        for count, seconds in zip(line["rows"], line["seconds"], strict=True):
+            if seconds is not None:
+                moved = size * (inputs * outputs + count * (inputs + outputs))
+                floor_s = max(2.0 * count * inputs * outputs / peak, moved / bandwidth)
+                share = floor_s / max(seconds - kernel_s, floor_s)
+                logs[rows.index(count), wide.index(inputs), out.index(outputs)] = log(share)
+    for axis in (0, 1, 2):  # what is missing is long: more rows or wider than a reading takes, or a head for many rows
+        logs = np.moveaxis(logs, axis, 0)
+        for index in range(1, len(logs)):
+            logs[index] = np.where(np.isnan(logs[index]), logs[index - 1], logs[index])
+        for index in range(len(logs) - 2, -1, -1):
+            logs[index] = np.where(np.isnan(logs[index]), logs[index + 1], logs[index])
+        logs = np.moveaxis(logs, 0, axis)
+    errors = [between(logs, np.log(points), axis) for axis, points in ((1, wide), (2, out))]
+    return Utilisation(
+        op_class=name,
+        stream="floor",
+        axes=("rows", "in_features", "out_features"),
+        grid=(tuple(map(float, rows)), tuple(map(float, wide)), tuple(map(float, out))),
+        values=tuple(float(f"{share:.3g}") for share in np.exp(logs).ravel()),
+        residual=float(f"{residual_spread(np.concatenate(errors)):.3g}"),
+    )
+
+
+def between(logs: Any, points: Any, axis: int) -> Any:
+    """How far each inner width is from the line between its neighbours."""
+    moved = np.moveaxis(logs, axis, 0)
+    share = ((points[1:-1] - points[:-2]) / (points[2:] - points[:-2])).reshape(-1, 1, 1)
+    return (moved[1:-1] - (1 - share) * moved[:-2] - share * moved[2:]).ravel()
 
 
 def with_stated_host(calibration: Calibration, stated: Sourced | None) -> Calibration:
@@ -370,7 +457,8 @@ def refit_paths(args: argparse.Namespace) -> None:
                 mixed = [step for step in prompts if "num_local_experts" in step.config]
                 there = with_class_factor(subject, there, mixed, "experts", "experts.prefill")
             if runtime == "torch-compile":
-                there = replace(there, host_call_s=QUIET_HOST_S)
+                launched = replace(there.overheads["host"], value=LAUNCHED_S, note=LAUNCHED_NOTE)
+                there = replace(there, host_call_s=QUIET_HOST_S, overheads={**there.overheads, "host": launched})
             if runtime == "torch-compile" and dtype == "bf16":
                 there = with_decode_steps(subject, there, path_steps(args.paths, way=way, phase="decode"))
             before.unlink()
@@ -388,10 +476,14 @@ def fit(folder: Path, journal: Path, args: argparse.Namespace) -> None:
     )  # fmt: skip
     before = list(args.out.glob(f"{args.device}-{runtime}-{dtype}-*.json"))
     if args.keep_tables:
-        calibration = with_steps(subject, read_calibration(before[-1]), steps)
+        calibration = read_calibration(before[-1])
     else:
         kernels = Kernels(Clock(torch=torch, place="cuda"), gpu, effects, dtype)
         calibration = assemble_calibration(subject, renewed(journal_points(folder, runtime, dtype), kernels), steps)
+    if args.products:
+        calibration = with_products(calibration, gpu, args.products)
+    if args.products or args.keep_tables:
+        calibration = with_steps(subject, calibration, steps)
     if effects.execution == "launched":
         calibration = with_stated_host(calibration, effects.on(gpu.unit).host_s)
     for path in before:
@@ -411,6 +503,7 @@ def main() -> None:
     parser.add_argument("--cuda", default="13.0")
     parser.add_argument("--out", type=Path, default=SHIPPED)
     parser.add_argument("--keep-tables", action="store_true", help="fit whole steps anew, and nothing else")
+    parser.add_argument("--products", type=Path, help="a journal of workshop.calibrations.products: tables of these")
     parser.add_argument("--paths", type=Path, help="a journal of workshop.calibrations.paths: correct by those alone")
     args = parser.parse_args()
     if args.paths:
@@ -419,6 +512,8 @@ def main() -> None:
     if args.forwards:
         refit_forwards(args)
         return
+    if args.products:
+        FREEDOM["linear"] = HELD
     with tempfile.TemporaryDirectory() as scratch:
         with tarfile.open(args.archive) as archive:
             archive.extractall(scratch, filter="data")

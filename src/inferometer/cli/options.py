@@ -1,21 +1,27 @@
 """Options that many commands share, and how they print: data on stdout, messages for people on stderr."""
 
+from __future__ import annotations
+
 import math
 import re
 import sys
-from collections.abc import Callable, Sequence
+import tempfile
+from collections.abc import Callable, Collection, Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
 from inferometer.cli.encoding import is_unicode, write_message, write_out
+from inferometer.core.errors import InferometerError, UnknownNameError
 from inferometer.understand.view.render import FORMATS, render
-from inferometer.understand.view.table import ReportTable
 from inferometer.understand.view.terminal import visible
 
 if TYPE_CHECKING:
     from inferometer.core.profile import Profile
+    from inferometer.predict.fields import Field, Takes
     from inferometer.understand.view.cards import Card, View
+    from inferometer.understand.view.table import ReportTable
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -149,7 +155,7 @@ def print_table(table: ReportTable, form: str) -> None:
     (print_data if form in {"json", "csv"} else print_text)(render(table, form))
 
 
-def print_card(card: "Card", form: str) -> None:
+def print_card(card: Card, form: str) -> None:
     """Draw a card for a terminal; in any other format, print a table of its facts."""
     if form == "table":
         from inferometer.understand.view.terminal import draw_card
@@ -161,7 +167,7 @@ def print_card(card: "Card", form: str) -> None:
         print_table(card_table(card), form)
 
 
-def print_view(view: "View", form: str) -> None:
+def print_view(view: View, form: str) -> None:
     """The card, then each table after an empty line."""
     print_card(view.card, form)
     for table in view.tables:
@@ -180,7 +186,7 @@ def print_documents(documents: Sequence[Any]) -> None:
     print_document(documents[0] if len(documents) == 1 else list(documents))
 
 
-def print_profiles(profiles: "Sequence[Profile]", percentiles: Sequence[float] = ()) -> None:
+def print_profiles(profiles: Sequence[Profile], percentiles: Sequence[float] = ()) -> None:
     """Profiles as JSON. Percentiles that were asked for stand in every phase that has samples."""
     from inferometer.core.codec import document
 
@@ -198,3 +204,151 @@ def print_profiles(profiles: "Sequence[Profile]", percentiles: Sequence[float] =
 def say(message: str) -> None:
     """Print a message for people on stderr, so that pipes get only data."""
     write_message(f"{visible(message)}\n")
+
+
+# The fields of a question as options of a command, made from the table of `predict.fields`.
+
+
+_TAKEN: dict[Takes, dict[str, Any]] = {
+    "whole": {"type": Whole()},  # a question names its limits
+    "number": {"type": Number()},
+    "share": {"type": SHARE},
+    "switch": {"is_flag": True},
+    "text": {},
+    "texts": {"multiple": True},
+}
+
+
+def field_options(
+    fields: Mapping[str, Field], *, several: Collection[str] = (), said: Mapping[str, str] | None = None
+) -> Callable[[F], F]:
+    """Give a command an option for each of the fields; those in `several` may be repeated, to compare them.
+
+    `said` is the help of fields that mean something narrower to this command.
+    """
+
+    def with_options(function: F) -> F:
+        for name, field in reversed([*fields.items()]):
+            how: dict[str, Any] = {"default": field.default, **_TAKEN[field.takes]}
+            if field.metavar:
+                how["metavar"] = field.metavar
+            words, default, rest = (said or {}).get(name, field.help).partition("  [default: ")
+            if name in several:
+                how |= {"multiple": True, "callback": split_lists}
+                words = f"{words.removesuffix('.')}; several are compared."
+            names = (option_of(name), field.keyword or name)
+            function = click.option(*names, help=f"{words}{default}{rest}", **how)(function)
+        return function
+
+    return with_options
+
+
+def list_options(fields: Mapping[str, Field]) -> Callable[[F], F]:
+    """Give a command an option that takes a list for each of the fields, under the name of the list."""
+
+    def with_options(function: F) -> F:
+        for name, field in reversed([*fields.items()]):
+            words = field.help if field.default is None else f"{field.help}  [default: {field.default}]"
+            function = list_option(f"--{name}", field.axis, help=words)(function)
+        return function
+
+    return with_options
+
+
+def list_option(*names: str, **how: Any) -> Callable[[F], F]:
+    """An option that takes a list, separated by commas or repeated; its value is one text."""
+    return click.option(*names, multiple=True, callback=_joined, **{"metavar": "LIST", **how})
+
+
+def _joined(context: click.Context, parameter: click.Parameter, values: tuple[str, ...]) -> str | None:  # noqa: ARG001 - click's signature
+    return ",".join(values) if values else None
+
+
+def split_lists(context: click.Context, parameter: click.Parameter, values: tuple[str, ...]) -> tuple[str, ...]:  # noqa: ARG001 - click's signature
+    """Each of the names in a repeated option, of which each may be a list with commas."""
+    return tuple(name for value in values for name in map(str.strip, value.split(",")) if name)
+
+
+def option_of(name: str) -> str:
+    """What a command calls a field or a list of a sweep."""
+    singular = {"devices": "on", "runtimes": "runtime"}
+    return f"--{singular.get(name, name).replace('_', '-')}"
+
+
+def taken(values: dict[str, Any], fields: Mapping[str, Field]) -> dict[str, Any]:
+    """Take the fields that were given out of a command's values."""
+    found = {name: values.pop(name) for name in fields}
+    return {name: value for name, value in found.items() if value is not None and value != ()}
+
+
+# A command that lists by itself and has subcommands. For a misspelt one, the error suggests the nearest.
+
+
+class ListingGroup(click.Group):
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        if args and args[0] not in self.commands and not args[0].startswith("-"):
+            known = [name for name, command in self.commands.items() if not command.hidden]
+            listing = f"Known: {', '.join(known)}."
+            raise UnknownNameError(f"{self.name} subcommand", args[0], known, listing=listing)
+        return super().resolve_command(ctx, args)
+
+
+# The type of every option that names a file to write. The place is tried when the option is read.
+#
+# A measurement of an hour is not lost to a folder that may not be written to: each command checks its outputs before
+# it does anything else, because click reads the options first. Nothing is left behind by the check.
+
+_ELSEWHERE = "Choose another folder."
+
+
+class OutputFile(click.Path):
+    """A file to write; `folders`: a folder that is there will do too.
+
+    The file's folder is made later if it is missing, unless it must be `there`: what took an hour to measure is worth a
+    folder, and where a file can be written again at once, a missing folder is more likely a slip.
+    """
+
+    def __init__(self, *, folders: bool = False, there: bool = False) -> None:
+        super().__init__(path_type=Path)
+        self.folders, self.there = folders, there
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Path:  # noqa: ARG002 - click's signature
+        path = Path(value)
+        if self.there and not path.absolute().parent.exists():
+            missing = f"{path} cannot be written: there is no folder {path.parent}."
+            raise InferometerError(missing, remedy="Make it first, or check the path.")
+        require_writable(path, folders=self.folders)
+        return path
+
+
+def require_writable(path: Path, *, folders: bool = False) -> None:
+    """Raise unless a file can be made there: by trying, since rights alone do not tell (a read-only disk, /proc)."""
+    try:
+        if path.is_dir():
+            if not folders:
+                raise InferometerError(f"{path} is a folder, and a file is to be saved.", remedy="Name a file in it.")
+            folder = path
+        elif path.exists() and not path.is_file():  # a device or a pipe would be replaced by a file
+            raise InferometerError(
+                f"{path} is not a file that can be replaced.", remedy="Name a file; --format json prints the result."
+            )
+        else:
+            folder = _nearest_folder(path)
+        with tempfile.TemporaryFile(dir=folder):
+            pass
+    except OSError as error:
+        raise InferometerError(f"{path} cannot be written: {error.strerror or error}.", remedy=_ELSEWHERE) from None
+
+
+def _nearest_folder(path: Path) -> Path:
+    """The folder that the file goes into, or the one in which that has to be made."""
+    for folder in path.absolute().parents:
+        if folder.is_dir():
+            return folder
+        if folder.exists():
+            raise InferometerError(
+                f"{path} cannot be written: {folder} is a file, and not a folder.", remedy=_ELSEWHERE
+            )
+    return path.absolute().parent

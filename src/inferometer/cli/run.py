@@ -4,7 +4,6 @@ import errno
 import importlib
 import keyword
 import sys
-import traceback
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -118,6 +117,8 @@ def _visible(message: str) -> str:
 
 def _print_error(message: str, code: int, *, debug: bool) -> int:
     if debug:
+        import traceback
+
         traceback.print_exc()
     write_message(f"inferometer: {_visible(message)}\n")
     return code

@@ -127,7 +127,7 @@ def recording_from(
 
 def _push_and_say(client: "HubClient", store: "Store", run: str) -> None:
     """Send the run, and what waited for this hub; that a hub is away is no reason for a measurement to fail."""
-    from inferometer.hub.places.pushing import push
+    from inferometer.hub.places.hub_client import push
 
     try:
         answers = push(store, client, [run])

@@ -6,7 +6,6 @@ used for the longest goes. What was used within the last hour stays, however lar
 """
 
 import os
-import shutil
 import time
 from collections.abc import Iterator
 from contextlib import suppress
@@ -65,11 +64,13 @@ class _Entry:
 
     def remove(self) -> None:
         """A folder vanishes as a whole, so that nobody finds half of it."""
+        from shutil import rmtree  # noqa: PLC0415 - little is ever taken away
+
         for path in self.paths:
             gone = path.with_name(f".removed-{os.getpid()}-{path.name}")
             with suppress(OSError):  # another process was first
                 path.replace(gone)
-                shutil.rmtree(gone) if gone.is_dir() else gone.unlink()
+                rmtree(gone) if gone.is_dir() else gone.unlink()
 
 
 def _entries() -> Iterator[_Entry]:

@@ -92,7 +92,7 @@ def encode(value: T, *, indent: int | None = None) -> bytes:
 def decode(data: bytes | str, kind: type[T]) -> T:
     """Read a document. What does not fit is a `SchemaError` that says where."""
     try:
-        plain = msgspec.json.decode(data)
+        plain = msgspec.json.decode(data)  # which takes no NaN, and no number that is beyond a float
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise SchemaError(f"This is not a JSON document: {error}.") from None
     require_schema(plain, SCHEMAS[kind])
@@ -103,7 +103,6 @@ def decode(data: bytes | str, kind: type[T]) -> T:
                 if name in profile:
                     workload[name] = profile.pop(name)
         _name_parts(profile)
-    _require_finite(plain)
     try:
         return msgspec.convert(plain, settled(kind))
     except msgspec.ValidationError as error:

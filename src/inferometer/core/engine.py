@@ -47,7 +47,8 @@ class Overheads:
 
     `loop` has what a host does around a pass, inside of the times above: `write` tokens, `read` one, what is `between`
     two steps, and to launch a captured phase, a `graph` and each `node` of it. One that stands under a phase too
-    (`read.prefill`) holds there.
+    (`read.prefill`) holds there. To `choose` a token, and for each `word` that there is to choose from, the device
+    takes what no model does: that comes on top.
     """
 
     kernel_s: Sourced | None = None
@@ -390,4 +391,12 @@ class EngineDescriptor:
 def is_one_of(device: Device, patterns: Iterable[str]) -> bool:
     """Whether a device is meant by a pattern of its unit with its vendor, its kind or its name."""
     names = (f"{device.unit}:{device.vendor}", f"{device.unit}:{device.kind}", f"{device.unit}:{device.name}")
-    return any(fnmatchcase(name, pattern) for pattern in patterns for name in names)
+    return any(is_like(name, pattern) for pattern in patterns for name in names)
+
+
+def is_like(name: str, pattern: str) -> bool:
+    """Whether a pattern with `*` in it, or none, means the name."""
+    start, star, rest = pattern.partition("*")
+    if not rest and "?" not in start and "[" not in start:  # as nearly all are: no expression has to be compiled
+        return name.startswith(start) if star else name == start
+    return fnmatchcase(name, pattern)

@@ -86,8 +86,17 @@ class Op:
     @property
     def symbols(self) -> frozenset[str]:
         """The sizes in its shapes and attributes, and in those of the ops inside it."""
-        shapes = (tensor.symbols for tensor in (*self.inputs, *self.outputs, *self.weights))
-        return frozenset().union(*shapes, *map(_symbols, self.attributes.values()))
+        found: set[str] = set()
+        for tensor in (*self.inputs, *self.outputs, *self.weights):  # a plain loop: a plan asks each op several times
+            for dim in tensor.shape:
+                if isinstance(dim, Symbol):
+                    found.add(dim.name)
+                elif not isinstance(dim, int):
+                    found |= symbols_in(dim)
+        for value in self.attributes.values():
+            if not isinstance(value, int | float | str):
+                found |= _symbols(value)
+        return frozenset(found)
 
     @property
     def parameters(self) -> int:
@@ -163,6 +172,11 @@ class Graph:
                 experts, chosen = op["experts"], op["top_k"]
                 idle += block.count * (op.parameters // experts) * max(experts - chosen, 0)
         return self.parameters - idle
+
+    @property
+    def size(self) -> int:
+        """How many ops are written down, each once: what it takes to hold on to the graph."""
+        return sum(len(block.ops) for block in self.blocks)
 
     @property
     def symbols(self) -> frozenset[str]:

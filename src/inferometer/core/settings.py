@@ -250,11 +250,18 @@ def _folder(setting: str, variable: str | None, otherwise: str) -> Path:
 
 def _home(variable: str | None, otherwise: str) -> Path:
     home = os.environ.get(variable) if variable else None  # noqa: TID251 - the one place that reads it
-    return Path(home or otherwise).expanduser() / "inferometer"
+    return _ours_in(home or otherwise, os.environ.get("HOME"))  # noqa: TID251 - as above
+
+
+@lru_cache(maxsize=16)
+def _ours_in(folder: str, home: str | None) -> Path:
+    del home  # only part of the key: `~` stands for it
+    return Path(folder).expanduser() / "inferometer"
 
 
 def catalog_folders() -> tuple[Path, ...]:
-    text = value_of("INFEROMETER_CATALOG")
+    # Not by `value_of`, since every row of a sweep asks: it has no key in the configuration file, and no default.
+    text = os.environ.get("INFEROMETER_CATALOG")  # noqa: TID251 - as above
     return tuple(Path(part).expanduser() for part in text.split(os.pathsep) if part) if text else ()
 
 

@@ -31,7 +31,10 @@ def read(source: Any, example_inputs: tuple[Any, ...] | None = None, *, image: i
     if not isinstance(source, str | Path):
         return _read_module(source, example_inputs)
     if isinstance(source, str) and row_named("models", source) is not None:
-        return _read_row(source)
+        from inferometer.formats.huggingface.graph import graph_from_config  # noqa: PLC0415 - only catalog names need templates
+
+        row = model(source)
+        return graph_from_config(row.config, name=row.name)
     if isinstance(source, str) and (network := network_named(source)) is not None:
         from inferometer.formats.networks.read import read_network  # noqa: PLC0415 - only such names need the archive
 
@@ -72,13 +75,6 @@ def published_parameters(source: str) -> int | None:
         return None
     published = model(source).parameters
     return None if published is None else int(published.value)
-
-
-def _read_row(name: str) -> Graph:
-    from inferometer.formats.huggingface.graph import graph_from_config  # noqa: PLC0415 - only catalog names need templates
-
-    row = model(name)
-    return graph_from_config(row.config, name=row.name)
 
 
 def _read_module(module: Any, example_inputs: tuple[Any, ...] | None) -> Graph:

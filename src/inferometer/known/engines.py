@@ -12,7 +12,6 @@ import tomllib
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import field, replace
-from fnmatch import fnmatchcase
 from functools import cache
 from pathlib import Path
 from types import MappingProxyType
@@ -38,11 +37,13 @@ from inferometer.core.engine import (
     StepCosts,
     Takes,
     Use,
+    is_like,
     is_one_of,
 )
 from inferometer.core.errors import DomainError, PluginError, UnknownNameError, same_but_for_case
 from inferometer.core.frozen import frozen
 from inferometer.core.graph import is_generative
+from inferometer.core.kept import Kept
 from inferometer.core.plugins import Listed, listed, load_listed
 from inferometer.core.workload import Precision
 from inferometer.known.files import own_texts, row_named, rows_of, rows_of_users
@@ -59,6 +60,7 @@ _HEADS = re.compile(r"^\[engines\.\"?([^\]\".]+)\"?\]\n(.*?)(?=^\[|\Z)", re.MULT
 _RANKING = re.compile(r"^(?:opens|rank|first_for|usual_on|lacks) *=.*$", re.MULTILINE)
 _MADE = ("tokens", "arrays", "speech")
 _BIG = frozenset({"server", "workstation", "desktop"})  # kinds of machine whose GPU has CUDA graphs, if not Apple's
+_costs = Kept(1024)
 _defaults: dict[tuple[Any, ...], str] = {}  # by all that decides on it: a sweep asks for each of its rows
 _EFFECTS = (
     "title", "execution", "fusion", "fused", "unfused", "attention", "cache", "cache_moves", "repeat_moves", "passes",
@@ -399,11 +401,15 @@ def costs_of(rules: ServingRules, version: str | None = None, device: str = "") 
 
     Costs that name the device come before those of every device.
     """
-    asked = version_numbers(version or rules.version)
-    named = [costs for costs in rules.costs if any(fnmatchcase(device, pattern) for pattern in costs.devices)]
-    fitting = named or [costs for costs in rules.costs if not costs.devices]
-    older = [costs for costs in fitting if version_numbers(costs.since) <= asked]
-    return older[-1] if older else fitting[0]
+
+    def choose() -> StepCosts:
+        asked = version_numbers(version or rules.version)
+        named = [costs for costs in rules.costs if any(is_like(device, pattern) for pattern in costs.devices)]
+        fitting = named or [costs for costs in rules.costs if not costs.devices]
+        older = [costs for costs in fitting if version_numbers(costs.since) <= asked]
+        return older[-1] if older else fitting[0]
+
+    return _costs.get_or_make((version, device), (rules,), choose)
 
 
 def _by_weights(row: CatalogRow) -> Precision | None:

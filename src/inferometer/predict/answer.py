@@ -18,7 +18,7 @@ from inferometer.core.engine import RuntimeEffects
 from inferometer.core.errors import DomainError
 from inferometer.core.finding import Finding
 from inferometer.core.kept import Kept
-from inferometer.core.profile import DeviceFacts, Headline, ModelFacts, Phase, Profile, Provenance
+from inferometer.core.profile import DeviceFacts, Headline, Phase, Profile, Provenance
 from inferometer.core.request import phase_repeats
 from inferometer.core.sizes import require_room
 from inferometer.core.workload import Workload
@@ -50,7 +50,6 @@ from inferometer.predict.phases import (
     rated,
     site_of,
 )
-from inferometer.predict.precision import weight_formats
 from inferometer.predict.price.hosts import host_note, waits_for_host
 from inferometer.predict.ready import ReadyGraph, make_ready
 from inferometer.predict.request import completed, decode_context, goes_beyond, prefill_steps, step_sizes, window_notes
@@ -87,7 +86,7 @@ def predict_graph(  # noqa: PLR0913 - what a prediction depends on
     summary = job.headline(phases)
     profile = Profile(
         kind="predicted",
-        model=_facts(ready),
+        model=ready.layout.facts,
         device=DeviceFacts(name=device.name, title=device.title, count=workload.parallel.devices),
         runtime=effects.name,
         workload=replace(workload, precision=ready.layout.precision),
@@ -123,18 +122,7 @@ def _covering(calibration: Calibration | None, effects: RuntimeEffects) -> Calib
     return calibration
 
 
-def _facts(ready: ReadyGraph) -> ModelFacts:
-    return ModelFacts(
-        name=ready.graph.name,
-        parameters=ready.layout.parameters,
-        active_parameters=ready.layout.active_parameters,
-        weight_bytes=ready.layout.weight_bytes,
-        kv_bytes_per_token=ready.residency.kv_bytes_per_token if ready.generative else None,
-        architecture=ready.graph.architecture,
-        weight_formats=weight_formats(ready.graph, ready.layout.precision),
-    )
-
-
+_starts = Kept()
 _rooms = Kept(1024)  # graphs at sizes that were found to leave room for every window
 
 
@@ -157,16 +145,16 @@ class _Job:
         return -(-share // self.options.micro_batches)
 
     def phases(self) -> list[Phase]:
-        site = site_of(self.device, self.ready.graph, self.workload.parallel, self.options)
-        load, notes = load_phase(self.ready, self.device, site, self.options)
+        parallel = self.workload.parallel
+        # What comes before the first step is the same at every size.
+        of = (self.ready, self.device, self.effects, self.options)
+        site, first, notes = _starts.get_or_make(parallel, of, self._start)
+        phases = [*first]
         self.notes += notes
-        phases = [phase for phase in (load, first_run_phase(self.effects, self.ready.graph)) if phase is not None]
-        self.notes += energy_notes(self.device, site)
         reads, prompt = self.effects.reads, self.workload.prompt
         if reads and prompt and prompt % reads:
             whole = -(-prompt // reads) * reads
             self.notes.append(f"Prompts are read {reads} tokens at a time: {prompt} take as long as {whole}.")
-        parallel = self.workload.parallel
         if parallel.devices > 1:
             self.notes += latency_notes(self.device, parallel, self.options)
             hidden = f"{self.options.overlap:.0%} of the communication hides behind computing"
@@ -178,6 +166,13 @@ class _Job:
             phases.append(self._run("forward", self._forward_sizes(), site))
             return phases
         return [*phases, *self._generation(site)]
+
+    def _start(self) -> tuple[PlanDevices, tuple[Phase, ...], tuple[str, ...]]:
+        """The devices, the phases before the first step, and what is to be said of both."""
+        site = site_of(self.device, self.ready.graph, self.workload.parallel, self.options)
+        load, notes = load_phase(self.ready, self.device, site, self.options)
+        phases = (load, first_run_phase(self.effects, self.ready.graph))
+        return site, tuple([each for each in phases if each is not None]), (*notes, *energy_notes(self.device, site))
 
     def _generation(self, site: PlanDevices) -> list[Phase]:
         phases: list[Phase] = []

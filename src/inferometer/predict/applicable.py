@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from inferometer.core.dtypes import is_gguf_block
 from inferometer.core.errors import DomainError
 from inferometer.core.graph import Graph, is_generative, takes_prompt
+from inferometer.core.kept import Kept
 from inferometer.core.workload import MOST
 from inferometer.known.engines import default_runtime, known_engine
 from inferometer.predict.fields import fields_that
@@ -19,6 +20,7 @@ from inferometer.predict.fields import fields_that
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from inferometer.core.engine import EngineDescriptor
     from inferometer.core.workload import Workload
     from inferometer.predict.fields import Needs
     from inferometer.predict.question import Question
@@ -91,15 +93,20 @@ def require_engine(question: Question) -> None:
     The blocks of GGUF files have kernels in engines that open such files; one that runs nothing takes all.
     """
     descriptor = known_engine(question.runtime_name)
-    if descriptor is None:
-        return
+    if descriptor is not None:
+        of = (question.graph, question.device, descriptor)
+        _able.get_or_make(question.workload.precision, of, lambda: _require_able(question, descriptor))
+
+
+_able = Kept(400_000, weigh=lambda ops: 1 + ops)  # combinations that were found to run, by the ops of their graphs
+
+
+def _require_able(question: Question, descriptor: EngineDescriptor) -> int:
     # a vendor's engine runs on that vendor's chips, and some run one kind of model alone
     device, graph = question.device, question.graph
     if not descriptor.runs_on(device):
         units = (pattern.split(":") for pattern in descriptor.only_on)
-        places = [
-            f"{'any' if of == '*' else of.removesuffix('-*')} {'chip' if unit == '*' else unit}" for unit, of in units
-        ]
+        places = [f"{'any' if of == '*' else of.rstrip('-*')} {'chip' if unit == '*' else unit}" for unit, of in units]
         where = f"it is for {' and '.join(places)}" if not device.is_bare else "a microcontroller has no system for it"
         raise DomainError(
             f"{descriptor.title} does not run on {device.title}: {where}.",
@@ -117,7 +124,7 @@ def require_engine(question: Question) -> None:
             remedy=f"Use --runtime {default_runtime(device, graph)}, or leave --runtime out.",
         )
     if not descriptor.opens or "gguf" in descriptor.opens:
-        return
+        return graph.size
     precision = question.workload.precision
     for option, format_ in (("--weights", precision.weights), ("--kv", precision.kv)):
         if format_ is not None and is_gguf_block(format_):
@@ -126,3 +133,4 @@ def require_engine(question: Question) -> None:
                 f"{format_} is a format of GGUF files, and {descriptor.title} has no kernels for it.",
                 remedy=f"Use {other}{option} {descriptor.small.narrow} or {descriptor.small.byte}.",
             )
+    return graph.size

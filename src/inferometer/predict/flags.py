@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import fields, replace
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from inferometer.core.errors import DomainError, UnitError
@@ -31,12 +32,20 @@ def parse_sizes(assignments: Iterable[str]) -> dict[str, int]:
     return sizes
 
 
+@cache
+def _usual() -> Options:
+    """One object for all who ask for nothing: what was made for it is found by its identity."""
+    from inferometer.predict.options import Options  # noqa: PLC0415 - as below
+
+    return Options()
+
+
 def options_from(flags: Flags, base: Options | None = None) -> Options:
     """The options that the flags ask for, above those of `base`."""
     from inferometer.known import link  # noqa: PLC0415 - a command's help needs no cost model
     from inferometer.predict.options import Options  # noqa: PLC0415 - as above
 
-    found = base or Options()
+    found = base or _usual()
     if not flags:  # what nearly everyone asks
         return found
     same = {option.name for option in fields(Options)} - {"link", "battery", "host_speed"}  # read below

@@ -68,14 +68,14 @@ def phase_of(name: str, step: StepPrice, plan: PricePlan, site: PlanDevices) -> 
     once = name in ONCE
     ops = _ops(step, plan, rated(name), once=once, stretch=site.stretch)
     once_s = site.stretch * float(np.broadcast_to(step.step_s, step.priced.time_s.shape[1]).sum())
-    time_s = sum(op.time_s for op in ops)
-    floor_s = sum(op.floor_s or 0.0 for op in ops)
-    flops = sum(op.flops or 0.0 for op in ops)
+    time_s = sum([op.time_s for op in ops])
+    floor_s = sum([op.floor_s or 0.0 for op in ops])
+    flops = sum([op.flops or 0.0 for op in ops])
     # what goes over links is no traffic of the memory
-    moved = sum(op.bytes or 0.0 for op in ops if op.kind != "collective")
+    moved = sum([op.bytes or 0.0 for op in ops if op.kind != "collective"])
     low, high = step.interval()  # the last bit may differ between the two ways to add up
     end = max(time_s + once_s, site.stretch * float(high.sum()))
-    whole = all(row.counted_whole for row in plan.prepared.rows if row.once == once)
+    whole = plan.prepared.collected.whole[once]
     return Phase(
         name=name,
         time_s=time_s + once_s,
@@ -142,7 +142,7 @@ def latency_notes(device: Device, parallel: Parallel, options: Options) -> list[
         named = "" if options.link == route.between else "; --link names another"
         machines = f"{replica} devices are more than the {route.machine} of a machine"
         return [f"{machines}: what leaves one goes over {route.between.title}{named}."]
-    if options.link is None and link.kind == "host" and parallel.tp > 1:
+    if options.link is None and link is device.host_link and parallel.tp > 1:
         own = f"Messages over {link.title} are those of devices with access to each other's memory"
         return [f"{own}; where the host allows none, they take 2 to 4 times as long: --link pcie-5-x16-through-host."]
     if link.latency_s is not None:
@@ -168,19 +168,20 @@ def _ops(step: StepPrice, plan: PricePlan, phase: str, *, once: bool, stretch: f
     bounds, rates, unit = bound_names(priced), plan.rates_in(phase), plan.device.unit
     ops = []
     for entry in plan.prepared.entries:
-        row, count = entry.row, entry.count
-        if rows[row].once != once:
+        number, count, kind = entry.row, entry.count, entry.kind
+        row = rows[number]
+        if row.once != once:
             continue
         # An op that cannot be counted costs its launch; its work is not nothing, it is not known.
-        counted = rows[row].part is not None or entry.kind == "collective"
+        counted = row.part is not None or kind == "collective"
         ops.append(
             OpTime(
-                name=entry.name, kind=entry.kind, block=entry.block, count=count, unit=unit,
-                time_s=count * times[row], low_s=count * lows[row], high_s=count * highs[row],
-                floor_s=count * floors[row] if counted else None, flops=count * flops[row] if counted else None,
-                bytes=count * (sent[row] if entry.kind == "collective" else moved[row]) if counted else None,
-                bound=bounds[row] if counted else "overhead", origin=rates.origins[row],
-                rung=rates.rungs[row],
+                name=entry.name, kind=kind, block=entry.block, count=count, unit=unit,
+                time_s=count * times[number], low_s=count * lows[number], high_s=count * highs[number],
+                floor_s=count * floors[number] if counted else None, flops=count * flops[number] if counted else None,
+                bytes=count * (sent[number] if kind == "collective" else moved[number]) if counted else None,
+                bound=bounds[number] if counted else "overhead", origin=rates.origins[number],
+                rung=rates.rungs[number],
             )
         )  # fmt: skip
     return ops

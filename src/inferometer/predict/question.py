@@ -20,6 +20,7 @@ from inferometer.core.kept import Kept
 from inferometer.core.profile import CalibrationMark, JudgedBy
 from inferometer.core.reformat import with_formats
 from inferometer.core.roof import Roof
+from inferometer.core.settings import catalog_folders
 from inferometer.core.workload import Precision, Workload
 from inferometer.known import device as device_named
 from inferometer.known.engines import require_effects
@@ -28,6 +29,7 @@ from inferometer.predict.applicable import require_applicable
 from inferometer.predict.basis.calibrations import (
     as_calibrated,
     calibration_for_question,
+    calibrations_stamp,
     format_key,
     rates_reached,
     with_calibration,
@@ -114,7 +116,21 @@ class Question:
         return replace(self, workload=_in_formats(self.workload, precision))
 
     def basis(self) -> Basis:
-        """Choose the calibration, the device's figures and the number formats."""
+        """Choose the calibration, the device's figures and the number formats.
+
+        Sizes do not decide on them, and a sweep has many: what was chosen is kept, but of this machine, which learns.
+        """
+        if is_local(self.device.name):
+            return self._basis()
+        options, given = self.options, None if isinstance(self.runtime, str) else self.runtime
+        key = (
+            self.runtime_name, self.workload.precision, self.calibrated, self.had_threads, options.threads,
+            options.layout, options.engine_version, calibrations_stamp(), catalog_folders(),
+        )  # fmt: skip
+        of = (self.graph, self.device, given, self.calibration, self.roof)
+        return _bases.get_or_make(key, of, lambda: (self._basis(), self.graph.size))[0]
+
+    def _basis(self) -> Basis:
         precision, calibration = self.precision, self.calibration
         notes: tuple[str, ...] = ()
         if calibration is None and self.calibrated:
@@ -252,6 +268,8 @@ def _link_between(one: Device, other: Device) -> Link | None:
 
 
 _devices, _judged_by, _with_threads = Kept(), Kept(), Kept()
+# By the ops of the graphs that it holds on to: more than a sweep has models, devices, engines and formats.
+_bases = Kept(400_000, weigh=lambda kept: 1 + kept[1])
 _ANSWERED_OPS = 20_000  # of all the answers that are kept: some ten megabytes
 _answers = Kept(_ANSWERED_OPS, weigh=lambda profile: 1 + sum(len(phase.ops) for phase in profile.phases))
 

@@ -17,6 +17,7 @@ from inferometer.core.errors import DomainError
 from inferometer.core.frozen import frozen
 from inferometer.core.graph import Graph, is_generative, require_layers
 from inferometer.core.kept import Kept
+from inferometer.core.profile import ModelFacts
 from inferometer.core.sizes import require_room, require_sizes
 from inferometer.core.workload import Parallel, Precision
 from inferometer.predict.memory.residency import Residency, passing_of, residency_of, weights_of
@@ -81,6 +82,7 @@ class Layout:
     active_parameters: int
     weight_bytes: int
     model: str  # what others' measurements of it are known by
+    facts: ModelFacts
     notes: tuple[str, ...]
 
 
@@ -285,6 +287,15 @@ def _layout(
         active_parameters=shaped.active_parameters,
         weight_bytes=round(stored),
         model=effect_key(whole, workload.image),
+        facts=ModelFacts(
+            name=graph.name,
+            parameters=shaped.parameters,
+            active_parameters=shaped.active_parameters,
+            weight_bytes=round(stored),
+            kv_bytes_per_token=residency.kv_bytes_per_token if is_generative(graph) else None,
+            architecture=graph.architecture,
+            weight_formats=weight_formats(graph, precision),
+        ),
         notes=(*_unstated(graph, workload.precision), *_kept_formats(graph, workload.precision), *shaped.uncovered),
     )
 

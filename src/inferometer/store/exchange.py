@@ -12,7 +12,7 @@ from sqlalchemy import Connection, Row, insert, select, text, update
 
 from inferometer.core.errors import DomainError, FormatError, UnknownNameError
 from inferometer.core.run import Artifact, Run
-from inferometer.store import archive, files, listing, names, writing
+from inferometer.store import archive, files, finding, names, writing
 from inferometer.store.archive import ArchiveLimits, Packed, Story
 from inferometer.store.engine import Database
 from inferometer.store.errors import ConflictError, StoreError
@@ -99,10 +99,10 @@ class RunReading(OpenedStore):
         self, wanted: Filter | None = None, *, sort: str = "-created", limit: int = 50, after: str | None = None
     ) -> Page:
         self._tidy()
-        return self._read(listing.page, wanted or Filter(), self.sight, sort=sort, limit=limit, after=after)
+        return self._read(finding.page, wanted or Filter(), self.sight, sort=sort, limit=limit, after=after)
 
     def count(self, wanted: Filter | None = None) -> int:
-        return self._read(listing.count, wanted or Filter(), self.sight)
+        return self._read(finding.count, wanted or Filter(), self.sight)
 
     def known(self, what: str) -> tuple[str, ...]:
         """Every model, device, machine, runtime, kind or tag that some run has."""

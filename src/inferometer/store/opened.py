@@ -70,23 +70,19 @@ def _space(proc: Path) -> str:
 def _born(pid: int, proc: Path) -> str | None:
     """When a process began; None where there is none, or only what is left of one until its parent looks."""
     if not sys.platform.startswith("linux"):
-        return _born_elsewhere(pid)
+        import psutil  # noqa: PLC0415 - Linux has it in a file
+
+        try:
+            process = psutil.Process(pid)
+            return None if process.status() == psutil.STATUS_ZOMBIE else str(round(process.create_time()))
+        except psutil.Error:
+            return None
     try:
         # The name in brackets may hold anything; the fields after it are the state first and the start as the 20th.
         fields = (proc / str(pid) / "stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()
     except OSError:
         return None
     return None if fields[0] in {"Z", "X"} else fields[19]
-
-
-def _born_elsewhere(pid: int) -> str | None:
-    import psutil  # noqa: PLC0415 - Linux has it in a file
-
-    try:
-        process = psutil.Process(pid)
-        return None if process.status() == psutil.STATUS_ZOMBIE else str(round(process.create_time()))
-    except psutil.Error:
-        return None
 
 
 T = TypeVar("T")

@@ -15,9 +15,8 @@ from inferometer.core.workload import Precision
 from inferometer.formats.resolve import read
 from inferometer.known.engines import known_engine
 from inferometer.known.files import row_named
+from inferometer.measure.prepare.artifact import origin_of
 from inferometer.measure.prepare.chain import chain_for, formats_for
-from inferometer.measure.prepare.origin import origin_of
-from inferometer.measure.prepare.proof import ProvedFile, Proving, after_step, predicted_gain
 from inferometer.measure.prepare.source import starting_format
 from inferometer.measure.prepare.steps import SUFFIXES, PrepareStep
 from inferometer.predict.change import parse_change
@@ -103,6 +102,13 @@ _NOTHING = 1.02  # a gain that nobody would notice
 
 def _gain(profile: Profile, device: Device, way: Preparation) -> Gain | None:
     """What `prepare` will predict for the step."""
+    from inferometer.measure.prepare.proof import (  # noqa: PLC0415 - few findings ask for what a tool can make
+        ProvedFile,
+        Proving,
+        after_step,
+        predicted_gain,
+    )
+
     try:
         graph = read(way.model)
     except InferometerError:

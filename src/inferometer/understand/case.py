@@ -3,22 +3,53 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Callable
 from dataclasses import field
 from math import isfinite
 from typing import TYPE_CHECKING, Any
 
+from inferometer.core.errors import InferometerError
 from inferometer.core.frozen import frozen
 from inferometer.core.graph import Graph
 from inferometer.core.profile import Environment, OpTime, Phase, Profile
 from inferometer.core.request import repeats
+from inferometer.predict.gains import Gain, gain_of
 from inferometer.understand.attribution import by_phase
-from inferometer.understand.gains import Price, unpriced
 from inferometer.understand.roofline import PhaseRoof, Roofline, roofline_of
 
 if TYPE_CHECKING:
     from inferometer.core.device import Device
     from inferometer.core.finding import Severity
-    from inferometer.predict.gains import Gain
+    from inferometer.predict.question import Question
+
+# What a change would gain, for findings: the question behind a profile, asked again with one thing changed.
+
+Price = Callable[[str, str], Gain | None]  # (change, phase) → its gain; None if it cannot be predicted
+
+
+def unpriced(change: str, phase: str) -> Gain | None:  # noqa: ARG001 - the Price for a profile without a graph
+    return None
+
+
+def pricer(question: Question, before: Profile) -> Price:
+    """A Price for changes to `question`, whose answer is `before`. Each change is predicted once, for all phases."""
+    answers: dict[str, Profile | None] = {}
+
+    def price(change: str, phase: str) -> Gain | None:
+        if change not in answers:
+            answers[change] = _answer(question, change)
+        after = answers[change]
+        return None if after is None else gain_of(change, phase, before, after)
+
+    return price
+
+
+def _answer(question: Question, change: str) -> Profile | None:
+    try:
+        return question.changed(change).answer()
+    except InferometerError:
+        return None
+
 
 _NAMES = {"decode": "decoding", "prefill": "reading the prompt", "forward": "the forward pass", "run": "the run"}
 _WARNING_SHARE = 0.1  # of a request's time: a defect that takes this much is a warning

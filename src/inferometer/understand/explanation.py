@@ -12,15 +12,14 @@ from inferometer.core.frozen import frozen
 from inferometer.core.lazy import late
 from inferometer.core.profile import COUNTED, Profile
 from inferometer.core.units import format_quantity
-from inferometer.understand.advice import prepare_command
 from inferometer.understand.attribution import Breakdown, attribution, one_time
 from inferometer.understand.case import Case, case_of
 from inferometer.understand.roofline import Roofline
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterable, Iterator
 
-    from inferometer.core.profile import OpTime
+    from inferometer.core.device import Device
 
 SCHEMA = "inferometer.explanation/1"
 _WORK = {
@@ -54,19 +53,7 @@ def explain(profile: Profile, *, notes: tuple[str, ...] = (), name: str | None =
     `name` is what the user calls the profile, for the commands to run next.
     """
     case = case_of(profile)
-    return Explanation(
-        profile=profile,
-        headline=_headline(case),
-        tables=attribution(profile, bound=_regimes(case)),
-        roof=case.roof,
-        findings=profile.findings,
-        next=tuple(dict.fromkeys(_next(case, profile.findings, name))),
-        notes=(*notes, *(profile.provenance.notes if profile.provenance else ())),
-    )
-
-
-def _regimes(case: Case) -> Callable[[OpTime], str]:
-    """What bounds each op, according to the roofline; for one-time phases, according to the profile."""
+    # What bounds each op, according to the roofline; for one-time phases, according to the profile.
     of_phase: dict[str, list[str]] = {}
     for point in case.roof.ops:
         of_phase.setdefault(point.phase, []).append(point.regime)
@@ -75,7 +62,15 @@ def _regimes(case: Case) -> Callable[[OpTime], str]:
         for phase in case.profile.phases
         for op, regime in zip(phase.ops, of_phase.get(phase.name, ()), strict=False)
     }
-    return lambda op: known.get(id(op)) or op.bound or "unknown"
+    return Explanation(
+        profile=profile,
+        headline=_headline(case),
+        tables=attribution(profile, bound=lambda op: known.get(id(op)) or op.bound or "unknown"),
+        roof=case.roof,
+        findings=profile.findings,
+        next=tuple(dict.fromkeys(_next(case, profile.findings, name))),
+        notes=(*notes, *(profile.provenance.notes if profile.provenance else ())),
+    )
 
 
 def _headline(case: Case) -> str:
@@ -126,8 +121,18 @@ def _next(case: Case, findings: tuple[Finding, ...], name: str | None) -> Iterat
         yield f"inferometer profile {shlex.quote(profile.model.name)} --predict"
     if findings:
         yield f"inferometer explain {findings[0].code}"
-    if (command := prepare_command(profile, case.device, findings)) is not None:
+    if (command := _preparing(profile, case.device, findings)) is not None:
         yield command
+
+
+def _preparing(profile: Profile, device: Device | None, findings: Iterable[Finding]) -> str | None:
+    """The command that carries a finding out, where one asks for a change."""
+    changing = [finding for finding in findings if finding.changes]
+    if not changing:
+        return None
+    from inferometer.understand.advice import prepare_command  # noqa: PLC0415 - it knows every tool, and takes a while
+
+    return prepare_command(profile, device, changing)
 
 
 def _can_predict(changes: tuple[str, ...]) -> bool:

@@ -16,9 +16,8 @@ from inferometer.measure.run.beside import with_prediction
 from inferometer.predict.applicable import meaningful
 from inferometer.predict.options import Options
 from inferometer.predict.question import Question
-from inferometer.understand.case import case_of
+from inferometer.understand.case import case_of, pricer, unpriced
 from inferometer.understand.findings import findings_of
-from inferometer.understand.gains import pricer, unpriced
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -27,7 +26,7 @@ if TYPE_CHECKING:
     from inferometer.core.graph import Graph
     from inferometer.core.profile import Profile
     from inferometer.core.roof import Roof
-    from inferometer.understand.gains import Price
+    from inferometer.understand.case import Price
 
 Notes = tuple[str, ...]
 

@@ -459,7 +459,7 @@ def test_the_token_is_read_from_its_file_and_told_where_it_goes_unencrypted(monk
 
 def test_what_was_sent_and_what_waits_is_told(monkeypatch, capsys):
     def said(*answers):
-        monkeypatch.setattr("inferometer.hub.places.pushing.push", lambda *_: answers)
+        monkeypatch.setattr("inferometer.hub.places.hub_client.push", lambda *_: answers)
         storing._push_and_say(SimpleNamespace(url="u"), "store", "r")
         return capsys.readouterr().err.splitlines()
 

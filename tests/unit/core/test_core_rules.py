@@ -1,6 +1,7 @@
 """Values at their edges, with numbers worked out by hand: requests, steps, cores, sizes, formats and jobs."""
 
 import operator
+from fnmatch import fnmatchcase
 from math import fsum
 from typing import get_args
 
@@ -14,6 +15,7 @@ from inferometer.core import Device, Memory, Sourced
 from inferometer.core.binding import Binding
 from inferometer.core.device import CoreGroup
 from inferometer.core.dims import Symbol, evaluate, product, symbols_in
+from inferometer.core.engine import is_like
 from inferometer.core.errors import DomainError, UnknownNameError
 from inferometer.core.graph import Block, Graph, Op, Tensor, is_generative
 from inferometer.core.job import Job, JobEvent, JobFile, JobModel, JobResult, JobState
@@ -433,3 +435,8 @@ def test_a_job_has_all_files_that_it_needs_and_ends_in_one_state():
              if JobEvent(job="j", number=1, at=0.0, kind="state", state=state).final}  # fmt: skip
     assert final == {"done", "failed", "cancelled", "inconclusive"}
     assert fsum(file.size_bytes for file in job.files) == 20
+
+
+@given(some.text("gpu:a-b", max_size=5), some.text("gpu:ab*?[-]", max_size=5))
+def test_a_pattern_means_what_the_standard_library_says_it_does(name, pattern):
+    assert is_like(name, pattern) == fnmatchcase(name, pattern)

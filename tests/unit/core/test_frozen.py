@@ -211,6 +211,18 @@ def test_a_default_that_would_be_shared_is_refused():
             tags: dict = {}  # noqa: RUF012 - the mistake itself
 
 
+def test_the_first_instances_are_as_those_after_them():
+    fresh = _made(frozen)
+    made = [fresh(width=1) for _ in range(40)]
+    assert {repr(one) for one in made} == {repr(Standard(width=1))}
+    assert len({id(one.tags) for one in made}) == 40
+    for wrong in ({}, {"width": 1, "depth": 2}, {"width": 1, "derived": 3}):
+        with pytest.raises(TypeError, match="argument"):
+            _made(frozen)(**wrong)
+    with pytest.raises(TypeError, match="positional"):
+        _made(frozen)(1)
+
+
 def test_it_does_not_inherit_from_another():
     with pytest.raises(TypeError, match="cannot inherit"):
 

@@ -11,7 +11,7 @@ from inferometer.core.errors import FormatError
 from inferometer.core.graph import Block, Graph, Op, Tensor
 from inferometer.formats.ctranslate2.graph import ModelBin, Variable, decoder_graph, read_variables
 from inferometer.formats.huggingface.graph import graph_from_config
-from inferometer.formats.onnx.reader import read_bytes
+from inferometer.formats.onnx import read_bytes
 from inferometer.formats.onnxruntime_genai import reader as genai
 from inferometer.formats.openvino.convert import folder_graph
 from unit.formats.listing import op_lines

@@ -84,6 +84,9 @@ def test_blocks_of_gguf_files_run_where_such_files_open(runtime):
     [
         (VISION, "hailo-8", "rknn", "Rockchip RKNN does not run on Hailo-8: it is for Rockchip npu."),
         (VISION, "nvidia-jetson-nano-cpu", "tensorrt", "it is for NVIDIA gpu."),
+        (VISION, "qualcomm-snapdragon-8-gen-3-gpu", "torch-eager", "Intel gpu and apple-m gpu and intel-gaudi npu"),
+        (VISION, "apple-a17-pro-gpu", "torch-graph", "it is for NVIDIA gpu and AMD gpu and Intel gpu"),
+        (VISION, "rockchip-rk3588-gpu", "tensorflow", "TensorFlow does not run on"),
         (VISION, "nvidia-h200", "openvino", "it is for any cpu and Intel gpu and Intel npu."),
         (VISION, "nvidia-h200", "whispercpp", "whisper.cpp runs models of speech, and resnet50 is none."),
         (VISION, "rockchip-rk3588-npu", "rkllm", "runs models that write tokens, and resnet50 is none."),

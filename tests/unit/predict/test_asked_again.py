@@ -4,8 +4,10 @@ from dataclasses import replace
 
 import pytest
 
+from inferometer.core.calibration import Calibration
 from inferometer.predict import question as asking
 from inferometer.predict.ask import ask
+from inferometer.predict.basis.files import write_calibration
 from inferometer.predict.options import HostCosts, Options
 
 FIRST = {"on": "nvidia-h200", "runtime": "torch-eager", "prompt": 64, "generate": 8}
@@ -22,6 +24,26 @@ OTHERS = [
 
 def seconds(**changes):
     return [phase.time_s for phase in ask("llama-3.2-1b", **{**FIRST, **changes}).answer().phases]
+
+
+def test_what_a_question_is_answered_with_is_chosen_once_for_all_its_sizes():
+    first, other = (ask("llama-3.2-1b", **{**FIRST, "prompt": prompt}) for prompt in (64, 65))
+    assert first.basis() is other.basis()
+    for change in ({"weights": "i8"}, {"calibrated": False}, {"runtime": "torch-compile"}, {"on": "nvidia-l4"}):
+        changed = ask("llama-3.2-1b", **{**FIRST, **change})
+        assert changed.basis() is not first.basis()
+        assert changed.basis() == changed._basis()
+
+
+def test_a_calibration_that_comes_meanwhile_counts(tmp_path, monkeypatch):
+    monkeypatch.setenv("INFEROMETER_DATA", str(tmp_path))
+    question = ask("llama-3.2-1b", **FIRST)
+    assert question.basis().calibration is None
+    made = Calibration(
+        device="nvidia-h200", runtime="torch-eager", dtype="bf16", created="2031-01-01T00:00:00+00:00", unit="gpu"
+    )
+    write_calibration(made, tmp_path / "calibrations")
+    assert question.basis().calibration.created == made.created
 
 
 @pytest.mark.parametrize("other", OTHERS, ids=str)

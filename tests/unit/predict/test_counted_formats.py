@@ -8,7 +8,7 @@ from inferometer import predict, sweep
 from inferometer.core import Block, Graph, Precision
 from inferometer.formats.resolve import read
 from inferometer.hub.web.pages.run import subtitle_of
-from inferometer.measure.run.formats import main_format, mixture_note
+from inferometer.measure.run.model_file import main_format, mixture_note
 from inferometer.predict.precision import counted_precision, weight_formats
 from inferometer.predict.work.count import graph_work
 from inferometer.understand.view.phrases import formats_of

@@ -35,7 +35,7 @@ import inferometer as im
 from inferometer.cli.commands import fit, mock, models, predict, simulate, sweep
 from inferometer.hub.mcp.tools import TOOLS
 from inferometer.hub.web.api.catalog import PredictRequest, SweepRequest
-from inferometer.hub.web.pages.prediction_fields import field_groups
+from inferometer.hub.web.pages.predictions import field_groups
 from inferometer.predict.applicable import SIZES
 from inferometer.predict.change import KEYS
 from inferometer.predict.sweep import AXES, COLUMNS
@@ -101,7 +101,7 @@ VALUES = {
 MEASURED = {"api/measurements.py", "cli/commands/prepare.py", "cli/measuring.py", "measure/prepare/run.py"}
 # … and code that asks one question of its own making.
 ASKS = {
-    "cli/sweep_users.py", "measure/prepare/proof.py", "predict/sweep/serving.py",
+    "cli/commands/sweep.py", "measure/prepare/proof.py", "predict/sweep/serving.py",
     "understand/accuracy/atlas_file.py",
 }  # fmt: skip
 # … what a plan chooses from: lists of its own …

@@ -1,6 +1,7 @@
 """Serving engines: a step as a value, the steady state of many users, memory as engines use it, measured kernels."""
 
 import json
+import re
 from dataclasses import replace
 
 import numpy as np
@@ -10,7 +11,7 @@ from fakes.counting import calls_of
 from inferometer.core.calibration import Calibration, KernelShares
 from inferometer.core.errors import DomainError
 from inferometer.core.workload import Precision
-from inferometer.known import link
+from inferometer.known import devices, link
 from inferometer.known.engines import costs_of, engine, runtime_effects
 from inferometer.known.serving_costs import FILE
 from inferometer.measure.run.child import runtime_named
@@ -18,6 +19,7 @@ from inferometer.predict.answer import predict_graph
 from inferometer.predict.ask import ask, model_graph
 from inferometer.predict.fitting import memory_fit
 from inferometer.predict.options import Options, Speculative
+from inferometer.predict.price.collectives import chosen_link
 from inferometer.predict.price.kernel_floors import (
     PeakRates,
     attention_decode_ideals,
@@ -256,6 +258,16 @@ def test_messages_take_the_link_that_is_asked_for():
     assert step("pcie-5-x16-through-host", 64).summary.tpot_s > 1.05 * step(None, 64).summary.tpot_s
     assert any("--link pcie-5-x16-through-host" in note for note in own.provenance.notes)
     assert not any("through-host" in note for note in slow.provenance.notes)
+
+
+def test_geforce_cards_without_access_to_each_other_send_through_the_host():
+    """NVIDIA's driver has none from the 40 series on: taken as one with access, two of them answered too fast."""
+    cards = [card for name, card in devices().items() if re.match(r"nvidia-rtx-[45]0\d0$", name) and card.host_link]
+    assert len(cards) >= 5
+    for card in cards:
+        assert chosen_link(card).name == f"{card.host_link.name}-through-host"
+    answer = ask("llama-3.1-8b", on="nvidia-rtx-4090", runtime="vllm", tp=2, context=99).answer()
+    assert not any("access to each other's memory" in note for note in answer.provenance.notes)
 
 
 def test_the_closed_form_takes_arrays(what):

@@ -1,12 +1,15 @@
 """The sums behind a plan: what a device draws, how long a request stays, and when a servers' answer is there."""
 
+import csv
 from dataclasses import MISSING, fields, replace
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import yaml
+from click.testing import CliRunner
 
+from inferometer.cli.run import cli
 from inferometer.core.errors import DomainError, FormatError
 from inferometer.core.served import Distribution, LevelFigures, Objective
 from inferometer.core.traffic.agents import Agents
@@ -570,3 +573,15 @@ def test_a_file_of_regions_is_read_and_anything_else_refused(tmp_path):
         file.write_text(wrong)
         with pytest.raises(FormatError, match="regions"):
             read_regions(file)
+
+
+def test_the_table_of_regions_has_a_row_each_and_their_sum(tmp_path):
+    file = tmp_path / "regions.toml"
+    file.write_text('[eu]\nrate = 2\nround_trip = "30ms"\n[us]\nrate = 3\n')
+    lengths = ["--prompt", "100", "--generate", "20", "--slo", "ttft_p95<=1s", "--weights", "own", "--tp", "1"]
+    asked = ["plan", "llama-3.2-1b", "--regions", str(file), "--on", "nvidia-h100-sxm", "--format", "csv", *lengths]
+    done = CliRunner().invoke(cli, asked)
+    assert done.exit_code == 0, done.output
+    rows = list(csv.DictReader(done.output.splitlines()))
+    assert [row["name"] for row in rows] == ["eu", "us", "together"]
+    assert float(rows[2]["usd_per_hour"]) == pytest.approx(sum(float(row["usd_per_hour"]) for row in rows[:2]))

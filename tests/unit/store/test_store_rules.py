@@ -19,7 +19,7 @@ from inferometer.core.profile import (
     Verification,
 )
 from inferometer.core.workload import Parallel, Precision, Workload
-from inferometer.store import Filter, StoreError, exchange, files, headline, listing, names, open_store
+from inferometer.store import Filter, StoreError, exchange, files, finding, headline, names, open_store
 from inferometer.store.engine import passing, store_error
 from inferometer.store.errors import ConflictError
 from inferometer.store.exchange import _columns, _metric, _micros, _whole
@@ -181,26 +181,26 @@ def test_a_page_of_just_as_many_as_there_are_is_the_last(store):
     first = store.list(limit=2)
     assert first.after is not None
     assert store.list(limit=2, after=first.after).after is None
-    assert len(store.list(limit=listing.MOST_ROWS).rows) == 3
-    for wrong in (0, listing.MOST_ROWS + 1):
+    assert len(store.list(limit=finding.MOST_ROWS).rows) == 3
+    for wrong in (0, finding.MOST_ROWS + 1):
         with pytest.raises(DomainError):
             store.list(limit=wrong)
 
 
 def test_a_mark_is_of_its_own_order():
     for value in (None, 3, 2.5):
-        assert listing._cursor(listing._mark("-latency", value, "0123456789ab"), "-latency") == (value, "0123456789ab")
-    assert listing._cursor(listing._mark("name", "x", "0123456789ab"), "name") == ("x", "0123456789ab")
+        assert finding._cursor(finding._mark("-latency", value, "0123456789ab"), "-latency") == (value, "0123456789ab")
+    assert finding._cursor(finding._mark("name", "x", "0123456789ab"), "name") == ("x", "0123456789ab")
     for sort, value, run in (
         ("latency", 3, "0123456789ab"), ("-latency", "x", "0123456789ab"), ("-latency", True, "0123456789ab"),
         ("-latency", float("inf"), "0123456789ab"), ("-latency", 2**63, "0123456789ab"), ("-latency", 3, "u"),
         ("-latency", 3, 5), ("-latency", [3], "0123456789ab"),
     ):  # fmt: skip
         with pytest.raises(DomainError):
-            listing._cursor(listing._mark(sort, value, run), "-latency")
+            finding._cursor(finding._mark(sort, value, run), "-latency")
     for value in (3, "a\x00"):
         with pytest.raises(DomainError):
-            listing._cursor(listing._mark("name", value, "0123456789ab"), "name")
+            finding._cursor(finding._mark("name", value, "0123456789ab"), "name")
 
 
 def test_what_a_list_is_sorted_by_falls_with_a_minus():

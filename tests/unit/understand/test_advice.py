@@ -7,7 +7,7 @@ from inferometer.core.finding import Finding
 from inferometer.core.profile import DeviceFacts, Headline, ModelFacts, Profile
 from inferometer.core.workload import Workload
 from inferometer.known import device
-from inferometer.measure.prepare.origin import Origin, keep_origin
+from inferometer.measure.prepare.artifact import Origin, keep_origin
 from inferometer.understand.advice import preparations, prepare_command
 
 DEVICE = device("arm-neoverse-n1-2-cores")

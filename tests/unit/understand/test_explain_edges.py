@@ -14,10 +14,9 @@ from inferometer.core.workload import Parallel, Precision, Workload
 from inferometer.measure.run.model import MeasureRequest
 from inferometer.predict.gains import Gain
 from inferometer.understand import resolve, trying
-from inferometer.understand.case import times_words
+from inferometer.understand.case import pricer, times_words
 from inferometer.understand.explanation import _above, _can_predict, _headline, explain, explanation_document
 from inferometer.understand.findings import findings_of, overheads
-from inferometer.understand.gains import pricer
 from inferometer.understand.judging import _missing_calibration, judge_profile, question_behind
 from inferometer.understand.pages import finding_page
 from inferometer.understand.residual import KindGap, _alike, explain_residual

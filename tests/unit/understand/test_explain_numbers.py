@@ -8,6 +8,7 @@ import pytest
 from inferometer.core.device import Device, Memory, Sourced
 from inferometer.core.profile import DeviceFacts, Environment, Headline, JudgedBy, ModelFacts, Phase, Profile
 from inferometer.core.workload import Precision, Workload
+from inferometer.measure.prepare import proof
 from inferometer.understand import advice
 from inferometer.understand.advice import _gain, _size_options, _sizes
 from inferometer.understand.case import Case
@@ -137,9 +138,9 @@ def test_the_gain_is_predicted_in_the_models_own_formats_at_the_sizes_that_it_le
     asked = []
     graph = SimpleNamespace(symbols={"n", "image"})
     monkeypatch.setattr(advice, "read", lambda _model: graph)
-    monkeypatch.setattr(advice, "predicted_gain", lambda *given: asked.append(given) or "gain")
+    monkeypatch.setattr(proof, "predicted_gain", lambda *given: asked.append(given) or "gain")
     monkeypatch.setattr(
-        advice, "after_step", lambda step, before, path, runtime: (*_chain(before), step, path.name, runtime)
+        proof, "after_step", lambda step, before, path, runtime: (*_chain(before), step, path.name, runtime)
     )
     load = Workload(batch=3, precision=Precision(weights="i8"))
     made = profile(workload=load, sizes={"n": 5, "other": 1})

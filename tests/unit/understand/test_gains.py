@@ -11,7 +11,7 @@ from inferometer.known import device
 from inferometer.predict.answer import predict_graph
 from inferometer.predict.gains import gain_of
 from inferometer.predict.question import Question
-from inferometer.understand.gains import pricer, unpriced
+from inferometer.understand.case import pricer, unpriced
 
 
 @pytest.fixture(scope="module")

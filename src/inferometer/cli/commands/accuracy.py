@@ -5,8 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from inferometer.cli.options import Whole, format_option, print_document, print_table, say
-from inferometer.cli.outputs import OutputFile
+from inferometer.cli.options import OutputFile, Whole, format_option, print_document, print_table, say
 from inferometer.core.errors import DomainError, UnknownNameError, same_but_for_case
 
 if TYPE_CHECKING:
@@ -124,7 +123,7 @@ def command(
         say(f"inferometer: left out {reason}")
     text = form in {"table", "md"}
     if aims:
-        from inferometer.understand.accuracy.targets import against_aims
+        from inferometer.understand.accuracy.page import against_aims
 
         print_table(target_table(against_aims(judged), text=text), form)
     elif peers:

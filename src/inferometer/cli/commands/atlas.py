@@ -5,8 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from inferometer.cli.options import Whole, format_option, print_document, print_table, print_text, say
-from inferometer.cli.subcommands import ListingGroup
+from inferometer.cli.options import ListingGroup, Whole, format_option, print_document, print_table, print_text, say
 from inferometer.core.errors import DomainError, FormatError
 
 if TYPE_CHECKING:

@@ -23,6 +23,7 @@ from inferometer.cli.options import (
     SEED,
     TIME,
     WARMUP,
+    OutputFile,
     command_line,
     format_option,
     percentile_option,
@@ -30,7 +31,6 @@ from inferometer.cli.options import (
     print_profiles,
     say,
 )
-from inferometer.cli.outputs import OutputFile
 from inferometer.cli.progress import progress_line, step_text
 from inferometer.cli.storing import StoringOptions, print_run_link, recording_from, storing_options
 from inferometer.core.errors import DomainError

@@ -8,10 +8,8 @@ import click
 from inferometer.cli.elsewhere import outcome_from, say_how_to_carry
 from inferometer.cli.measuring import MeasuringOptions, measurement_from, measuring_options, record, require_complete
 from inferometer.cli.old_spellings import advise
-from inferometer.cli.options import command_line, format_option
-from inferometer.cli.outputs import OutputFile
+from inferometer.cli.options import ListingGroup, OutputFile, command_line, format_option
 from inferometer.cli.storing import StoringOptions, print_run_link, recording_from, storing_options
-from inferometer.cli.subcommands import ListingGroup
 from inferometer.core.errors import InferometerError
 
 if TYPE_CHECKING:

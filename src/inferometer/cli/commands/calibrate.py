@@ -6,8 +6,17 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from inferometer.cli.elsewhere import hand_over, place_option, require_answer, require_place, run_elsewhere, waits
-from inferometer.cli.options import THREADS, TIME, Number, command_line, format_option, print_document, print_table, say
-from inferometer.cli.outputs import OutputFile
+from inferometer.cli.options import (
+    THREADS,
+    TIME,
+    Number,
+    OutputFile,
+    command_line,
+    format_option,
+    print_document,
+    print_table,
+    say,
+)
 from inferometer.cli.progress import progress_line, said_if_slow, step_text
 from inferometer.core.errors import DomainError, InferometerError
 from inferometer.core.units import counted, format_duration, parse_quantity

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import click
 
-from inferometer.cli.options import format_option, print_card, print_document, print_table, where_option
-from inferometer.cli.subcommands import ListingGroup
+from inferometer.cli.options import ListingGroup, format_option, print_card, print_document, print_table, where_option
 from inferometer.understand.view.catalog_tables import TABLES, CatalogTable, tables_table
 
 

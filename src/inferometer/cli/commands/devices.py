@@ -2,8 +2,7 @@
 
 import click
 
-from inferometer.cli.options import format_option, print_card, print_document, print_table, where_option
-from inferometer.cli.subcommands import ListingGroup
+from inferometer.cli.options import ListingGroup, format_option, print_card, print_document, print_table, where_option
 
 
 @click.group("devices", cls=ListingGroup, invoke_without_command=True)

@@ -5,8 +5,7 @@ from typing import Any
 
 import click
 
-from inferometer.cli.options import format_option, say
-from inferometer.cli.outputs import OutputFile
+from inferometer.cli.options import OutputFile, format_option, say
 from inferometer.cli.storing import hub_options, store_option
 from inferometer.core.settings import value_of
 
@@ -63,7 +62,7 @@ def command(
 
         print_archived(runs[0], out, store, form, force=force)
         return
-    from inferometer.hub.web.exporting import export
+    from inferometer.hub.web.downloads import export
 
     export(runs[0], out, chart=chart, store=store)
     say(f"Saved {out}.")

@@ -6,8 +6,7 @@ from typing import Any
 
 import click
 
-from inferometer.cli.options import format_option, print_card, print_document, print_table
-from inferometer.cli.prediction_options import field_options
+from inferometer.cli.options import field_options, format_option, print_card, print_document, print_table
 from inferometer.predict.fields import fields_that
 from inferometer.predict.flags import parse_sizes
 

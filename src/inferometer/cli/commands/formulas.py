@@ -2,8 +2,7 @@
 
 import click
 
-from inferometer.cli.options import format_option, print_card, print_document, print_table, print_text
-from inferometer.cli.subcommands import ListingGroup
+from inferometer.cli.options import ListingGroup, format_option, print_card, print_document, print_table, print_text
 
 
 @click.group("formulas", cls=ListingGroup, invoke_without_command=True)

@@ -9,9 +9,8 @@ import click
 from inferometer.cli.hub_backup import backup, copy, restore
 from inferometer.cli.hub_people import audit_command, device_group, doing, member_group, project_command
 from inferometer.cli.hub_retention import retention_group
-from inferometer.cli.options import PORT, Number, format_option, print_document, print_table, say
+from inferometer.cli.options import PORT, ListingGroup, Number, format_option, print_document, print_table, say
 from inferometer.cli.storing import open_chosen, store_option
-from inferometer.cli.subcommands import ListingGroup
 from inferometer.core.errors import DomainError
 
 if TYPE_CHECKING:

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.core import ParameterSource
 
-from inferometer.cli.options import format_option, print_profiles, print_table, print_text, print_view, say
-from inferometer.cli.outputs import OutputFile
+from inferometer.cli.options import OutputFile, format_option, print_profiles, print_table, print_text, print_view, say
 from inferometer.cli.storing import StoringOptions, print_run_link, recording_from, storing_options
 from inferometer.core.errors import DomainError
 from inferometer.understand.view.table import Column, ReportTable, columns

@@ -13,6 +13,7 @@ from inferometer.cli.options import (
     SPEED,
     TIME,
     WARMUP,
+    OutputFile,
     Whole,
     format_option,
     print_document,
@@ -20,7 +21,6 @@ from inferometer.cli.options import (
     print_view,
     say,
 )
-from inferometer.cli.outputs import OutputFile
 from inferometer.cli.progress import bar, progress_line
 from inferometer.cli.storing import StoringOptions, print_run_link, recording_from, storing_options
 from inferometer.core.errors import DomainError, PlaceError

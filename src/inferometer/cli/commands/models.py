@@ -5,6 +5,8 @@ from typing import Any
 import click
 
 from inferometer.cli.options import (
+    ListingGroup,
+    field_options,
     format_option,
     print_card,
     print_document,
@@ -12,8 +14,6 @@ from inferometer.cli.options import (
     print_text,
     where_option,
 )
-from inferometer.cli.prediction_options import field_options
-from inferometer.cli.subcommands import ListingGroup
 from inferometer.predict.fields import fields_that
 from inferometer.predict.flags import parse_sizes
 
@@ -74,7 +74,7 @@ def show(model: str, sizes: tuple[str, ...], form: str, **asked: Any) -> None:
     from inferometer.formats.resolve import published_parameters, read
     from inferometer.formats.sizes import bind
     from inferometer.predict.memory.inventory import inventory
-    from inferometer.understand.view.inventories import inventory_card, inventory_document, layer_table
+    from inferometer.understand.view.listings import inventory_card, inventory_document, layer_table
 
     precision = Precision(**{name: asked.pop(name) for name in fields_that("format")})
     graph, workload = read(model, image=asked["image"]), Workload(**asked, precision=precision)

@@ -14,16 +14,17 @@ from inferometer.cli.options import (
     SHARE,
     TIME,
     Number,
+    OutputFile,
     Whole,
+    field_options,
     format_option,
+    list_option,
     print_card,
     print_document,
     print_table,
     print_text,
     say,
 )
-from inferometer.cli.outputs import OutputFile
-from inferometer.cli.prediction_options import field_options, list_option
 from inferometer.cli.progress import progress_line
 from inferometer.core.errors import GateError
 from inferometer.predict.fields import FIELDS
@@ -158,7 +159,7 @@ def command(model: str, form: str, **options: Any) -> None:
 def _plan_regions(model: str, options: dict[str, Any], form: str) -> None:
     from inferometer.serving.plans.regions import plan_regions, read_regions
     from inferometer.serving.plans.search import usual_engine
-    from inferometer.understand.view.plans import regions_table
+    from inferometer.understand.view.serving import regions_table
 
     if any(options[name] is not None for name in ("rate", "tokens", "launch", "edge")):
         raise click.UsageError("--regions has the rates, and goes without --rate, --tokens, --edge and --launch.")
@@ -230,7 +231,7 @@ def _prices(path: Path | None) -> tuple[tuple[str, float], ...]:
 
 
 def print_plan(answer: PlanAnswer, form: str, *, title: str, front: bool = False) -> None:
-    from inferometer.understand.view.plans import device_table, front_table, plan_card, plan_table
+    from inferometer.understand.view.serving import device_table, front_table, plan_card, plan_table
 
     document = answer.document()
     if form == "json":
@@ -338,7 +339,7 @@ def _numbers(text: str | None, name: str) -> tuple[int, ...]:
 
 def _plan_edge(model: str, options: dict[str, Any], form: str) -> None:
     from inferometer.serving.plans.edge import EdgeSearch, edge_plans
-    from inferometer.understand.view.plans import edge_table
+    from inferometer.understand.view.serving import edge_table
 
     answer = edge_plans(
         EdgeSearch(

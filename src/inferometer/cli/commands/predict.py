@@ -8,15 +8,17 @@ from math import inf
 from typing import TYPE_CHECKING, Any
 
 import click
+from click.core import ParameterSource
 
 from inferometer.cli.options import (
+    field_options,
     format_option,
     print_card,
     print_document,
     print_table,
     print_view,
+    split_lists,
 )
-from inferometer.cli.prediction_options import field_options, split_lists
 from inferometer.core.errors import DomainError, FormatError, InferometerError
 from inferometer.predict.fields import FIELDS
 from inferometer.predict.flags import parse_sizes
@@ -69,8 +71,6 @@ def command(
     from inferometer.formats.resolve import files_in
 
     if edgeprofiler:
-        from inferometer.cli.edgeprofiler import print_edgeprofiler
-
         print_edgeprofiler(models, devices, weights, asked["prompt"], form)
         return
     asked["sizes"] = parse_sizes(asked["sizes"])
@@ -187,3 +187,35 @@ def _print_gains(question: Question, changes: tuple[str, ...], form: str) -> Non
         print_document(rows)
         return
     print_table(gain_table(rows), form)
+
+
+# `inferometer predict --edgeprofiler`: EdgeProfiler's own answer instead of ours.
+
+_KNOWN = {"models", "devices", "weights", "prompt", "form", "edgeprofiler"}
+
+
+def print_edgeprofiler(
+    models: tuple[str, ...], devices: tuple[str, ...], weights: tuple[str, ...], prompt: int | None, form: str
+) -> None:
+    from inferometer.api.edgeprofiler import edgeprofiler_rows
+    from inferometer.understand.view.predictions import edge_table
+
+    _require_known()
+    rows = edgeprofiler_rows(models, devices, weights, prompt)
+    if form == "json":
+        print_document(rows)
+    else:
+        print_table(edge_table(rows), form)
+
+
+def _require_known() -> None:
+    """Refuse what its six integers have no place for."""
+    context = click.get_current_context()
+    for parameter in context.command.params:
+        name = parameter.name or ""
+        given = context.get_parameter_source(name) is ParameterSource.COMMANDLINE
+        if given and name not in _KNOWN:
+            raise DomainError(
+                f"EdgeProfiler has no {parameter.opts[-1]}.",
+                remedy="It takes models, --on, --weights (f32, f16, i8) and --prompt; ours takes all of them.",
+            )

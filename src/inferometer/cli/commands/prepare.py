@@ -15,12 +15,12 @@ from inferometer.cli.options import (
     THREADS,
     TIME,
     TOKENS,
+    OutputFile,
     format_option,
     print_document,
     print_table,
     say,
 )
-from inferometer.cli.outputs import OutputFile
 from inferometer.cli.progress import progress_line
 from inferometer.cli.storing import StoringOptions, print_run_link, recording_from, storing_options
 from inferometer.core.errors import DomainError, GateError

@@ -26,6 +26,7 @@ from inferometer.cli.measuring import (
     require_complete,
 )
 from inferometer.cli.options import (
+    OutputFile,
     command_line,
     format_option,
     percentile_option,
@@ -35,7 +36,6 @@ from inferometer.cli.options import (
     print_view,
     say,
 )
-from inferometer.cli.outputs import OutputFile
 from inferometer.cli.storing import StoringOptions, print_run_link, recording_from, storing_options
 from inferometer.core.errors import DomainError
 from inferometer.core.frozen import frozen
@@ -142,7 +142,7 @@ def command(
         hand_over(place, _packed(asked, beside))
         return
     if place is not None and place.startswith("hub:each"):
-        from inferometer.cli.fleet_each import profile_on_each
+        from inferometer.cli.elsewhere import profile_on_each
 
         profile_on_each(place, _packed(asked, beside), form)
         return

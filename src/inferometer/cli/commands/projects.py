@@ -2,9 +2,8 @@
 
 import click
 
-from inferometer.cli.options import format_option, print_table, say
+from inferometer.cli.options import ListingGroup, format_option, print_table, say
 from inferometer.cli.storing import open_chosen, store_option
-from inferometer.cli.subcommands import ListingGroup
 
 
 @click.group("projects", cls=ListingGroup, invoke_without_command=True)

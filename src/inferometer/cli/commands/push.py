@@ -12,7 +12,7 @@ from inferometer.core.errors import PlaceError
 from inferometer.core.units import counted
 
 if TYPE_CHECKING:
-    from inferometer.hub.places.pushing import Pushed
+    from inferometer.hub.places.hub_client import Pushed
 
 
 @click.command("push")
@@ -33,7 +33,7 @@ def print_sent(
 ) -> None:  # fmt: skip
     """Send stored runs, with their profiles, metrics and files; without any, those that could not be sent before."""
     from inferometer.cli.storing import hub_client
-    from inferometer.hub.places.pushing import push
+    from inferometer.hub.places.hub_client import push
     from inferometer.understand.view.table import Column, ReportTable
 
     client = hub_client(hub, token, token_file)

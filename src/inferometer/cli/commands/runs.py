@@ -9,10 +9,17 @@ from typing import TYPE_CHECKING, TypedDict, Unpack
 import click
 
 from inferometer.cli.old_spellings import advise
-from inferometer.cli.options import Whole, format_option, print_card, print_document, print_table, say
-from inferometer.cli.outputs import OutputFile
+from inferometer.cli.options import (
+    ListingGroup,
+    OutputFile,
+    Whole,
+    format_option,
+    print_card,
+    print_document,
+    print_table,
+    say,
+)
 from inferometer.cli.storing import open_chosen, store_option
-from inferometer.cli.subcommands import ListingGroup
 from inferometer.core.errors import DomainError, UnknownNameError
 from inferometer.core.run import Status
 from inferometer.core.units import counted

@@ -8,9 +8,17 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from inferometer.cli.commands.load import TRACE, command_line, print_load, require_suffix, save_load, storing_from
-from inferometer.cli.options import BURSTINESS, SEED, SHARE, SPEED, TIME, Whole, format_option
-from inferometer.cli.outputs import OutputFile
-from inferometer.cli.prediction_options import field_options
+from inferometer.cli.options import (
+    BURSTINESS,
+    SEED,
+    SHARE,
+    SPEED,
+    TIME,
+    OutputFile,
+    Whole,
+    field_options,
+    format_option,
+)
 from inferometer.cli.storing import print_run_link, recording_from, storing_options
 from inferometer.core.errors import GateError
 from inferometer.predict.fields import DRAFT_LENGTH, fields_that

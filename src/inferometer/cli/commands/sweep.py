@@ -1,5 +1,7 @@
 """`inferometer sweep`."""
 
+from __future__ import annotations
+
 import sys
 from dataclasses import replace
 from functools import partial
@@ -8,18 +10,30 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from inferometer.cli.options import Whole, format_option, print_document, print_table, say
-from inferometer.cli.outputs import OutputFile
-from inferometer.cli.prediction_options import field_options, list_option, list_options, option_of, taken
+from inferometer.cli.options import (
+    OutputFile,
+    Whole,
+    field_options,
+    format_option,
+    list_option,
+    list_options,
+    option_of,
+    print_document,
+    print_table,
+    print_text,
+    say,
+    taken,
+)
 from inferometer.cli.progress import bar, progress_line
-from inferometer.core.errors import DomainError, FormatError
+from inferometer.core.errors import DomainError, FormatError, InferometerError
 from inferometer.core.units import counted, format_duration
 from inferometer.predict.fields import AXES, FIELDS, SWEPT, fields_that
 from inferometer.predict.flags import FLAGS, options_from, parse_sizes
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
+    from inferometer.predict.options import Options
     from inferometer.predict.sweep import Progress, Rows, RowSource, Spec, Study
 
 _FILES = {".csv", ".parquet", ".sqlite", ".db"}  # what --out writes; any other file is a spec
@@ -76,8 +90,6 @@ def command(
     axes = {name: questions.pop(name) for name in ("models", "devices", *AXES)}
     flags = taken(questions, FLAGS)
     if users is not None or tokens_per_user is not None:
-        from inferometer.cli.sweep_users import print_cheapest
-
         print_cheapest(axes, options_from(flags), users, tokens_per_user, form, most=questions["most"])
         return
     _require_answerable(questions)
@@ -155,7 +167,7 @@ def _require_alone(source: Path, values: dict[str, Any], out: Path | None) -> No
         raise DomainError(f"{source} already has its rows; {given[0]} cannot change them.", remedy="Leave it out.")
 
 
-def _spec(source: Path | None) -> "Spec":
+def _spec(source: Path | None) -> Spec:
     from inferometer.predict.sweep import Spec, parse_spec
 
     if source is None:
@@ -168,7 +180,7 @@ def _spec(source: Path | None) -> "Spec":
         raise FormatError(f"{source} is not a text file.", remedy="A spec is a TOML file.") from None
 
 
-def _study(spec: "Spec", given: dict[str, str | None]) -> "Study":
+def _study(spec: Spec, given: dict[str, str | None]) -> Study:
     """The study to run. Lists on the command line override the spec's."""
     from inferometer.predict.ask import device_for, model_graph
     from inferometer.predict.sweep import parse_axis, study_of
@@ -191,14 +203,14 @@ def _study(spec: "Spec", given: dict[str, str | None]) -> "Study":
     )
 
 
-def _computed(study: "Study", engine: str) -> "Rows":
+def _computed(study: Study, engine: str) -> Rows:
     from inferometer.predict.sweep import run_study
 
     with progress_line(_progress_text) as progress:
         return run_study(study, engine=engine, progress=progress)
 
 
-def _write(study: "Study", out: Path, engine: str, *, resume: bool) -> None:
+def _write(study: Study, out: Path, engine: str, *, resume: bool) -> None:
     from inferometer.predict.sweep import stream
 
     try:
@@ -213,7 +225,7 @@ def _write(study: "Study", out: Path, engine: str, *, resume: bool) -> None:
     say(f"Wrote {counted(written.rows, 'row')} to {out}{kept} ({rate:,.0f} rows/s).{impossible}")
 
 
-def _print_answers(rows: "RowSource", questions: dict[str, Any], form: str) -> None:
+def _print_answers(rows: RowSource, questions: dict[str, Any], form: str) -> None:
     """Print what was asked about the rows, or else the rows themselves."""
     from inferometer.predict.sweep.choose import without_figures
     from inferometer.understand.view.charts.theme import column_title
@@ -254,7 +266,7 @@ def _split(text: str | None) -> list[str]:
     return [part.strip() for part in (text or "").split(",") if part.strip()]
 
 
-def _print_rows(rows: "RowSource", form: str, most: int, title: str | None) -> None:
+def _print_rows(rows: RowSource, form: str, most: int, title: str | None) -> None:
     from inferometer.understand.view.sweeps import sweep_table
 
     if form == "csv":
@@ -266,7 +278,7 @@ def _print_rows(rows: "RowSource", form: str, most: int, title: str | None) -> N
         print_table(sweep_table(rows, most=most, title=title), form)
 
 
-def _csv(rows: "RowSource") -> "Iterator[str]":
+def _csv(rows: RowSource) -> Iterator[str]:
     from inferometer.predict.sweep import COLUMNS
     from inferometer.predict.sweep.formats import as_csv, csv_head
 
@@ -280,7 +292,7 @@ def _csv(rows: "RowSource") -> "Iterator[str]":
         yield csv_head(COLUMNS).decode()
 
 
-def _save_chart(rows: "RowSource", questions: dict[str, Any], columns: list[str]) -> None:
+def _save_chart(rows: RowSource, questions: dict[str, Any], columns: list[str]) -> None:
     from inferometer.understand.view.charts import heatmap, pareto_scatter
     from inferometer.understand.view.charts.render import save
 
@@ -290,8 +302,74 @@ def _save_chart(rows: "RowSource", questions: dict[str, Any], columns: list[str]
     say(f"Saved {questions['chart']}.")
 
 
-def _progress_text(progress: "Progress") -> str:
+def _progress_text(progress: Progress) -> str:
     left = progress.remaining_s
     wait = "" if left is None else f", {format_duration(left)} left"
     rows = f"{progress.done:,} of {progress.total:,} rows, {progress.rate:,.0f} rows/s"
     return f"{bar(progress.done / progress.total)}  {rows}{wait}"
+
+
+# `inferometer sweep --users`: the cheapest way to serve so many users.
+
+_SPLIT = ("devices", "runtimes", "weights", "tp")
+
+
+def print_cheapest(
+    axes: Mapping[str, str | None],
+    options: Options,
+    users: int | None,
+    tokens_per_user: float | None,
+    form: str,
+    *,
+    most: int,
+) -> None:
+    from inferometer.predict.sweep.serving import ServingSearch, cheapest_serving
+    from inferometer.understand.view.serving import serving_table
+
+    if users is None or axes["models"] is None:
+        raise DomainError(
+            "--users takes a number of users and --models the model that they use.",
+            remedy="For example --models qwen3-32b --users 64 --tokens-per-user 30.",
+        )
+    unused = [
+        name for name, value in axes.items() if value and name not in {*_SPLIT, "models", "kv", "prompt", "generate"}
+    ]
+    if unused:
+        raise DomainError(
+            f"{option_of(unused[0])} is not searched for users.",
+            remedy=f"Searched: {', '.join(map(option_of, _SPLIT))} (lists).",
+        )
+    lists = {name: _listed(axes[name]) for name in _SPLIT}
+    search = ServingSearch(
+        models=_listed(axes["models"]),
+        devices=lists["devices"],
+        runtimes=lists["runtimes"],
+        weights=lists["weights"],
+        tp=tuple(_whole("tp", text) for text in lists["tp"]),
+        kv=axes["kv"],
+        prompt=_whole("prompt", axes["prompt"] or "1024"),
+        generate=_whole("generate", axes["generate"] or "512"),
+        users=users,
+        tokens_per_user=tokens_per_user,
+        options=options,
+    )
+    rows = cheapest_serving(search)
+    if form == "json":
+        print_document(rows)
+        return
+    print_table(serving_table(rows[:most]), form)
+    if form == "table" and len(rows) > most:
+        print_text(f"{len(rows) - most} more plans: --rows {len(rows)} shows them.")
+    if tokens_per_user is not None and not any(row.get("meets") for row in rows):
+        raise InferometerError(f"No plan gives {users} users {tokens_per_user:g} tokens/s each.")
+
+
+def _listed(text: str | None) -> tuple[str, ...]:
+    return tuple(part.strip() for part in text.split(",") if part.strip()) if text else ()
+
+
+def _whole(name: str, text: Any) -> int:
+    try:
+        return int(text)
+    except ValueError:
+        raise DomainError(f"--{name} takes whole numbers here, and not {text!r}.") from None

@@ -4,8 +4,7 @@ from pathlib import Path
 
 import click
 
-from inferometer.cli.options import SEED, format_option, print_document, print_table
-from inferometer.cli.outputs import OutputFile
+from inferometer.cli.options import SEED, OutputFile, format_option, print_document, print_table
 from inferometer.predict.flags import parse_sizes
 
 

@@ -7,8 +7,18 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from inferometer.cli.options import RATE, SEED, SHARE, TOKENS, Whole, format_option, print_card, print_document, say
-from inferometer.cli.outputs import OutputFile
+from inferometer.cli.options import (
+    RATE,
+    SEED,
+    SHARE,
+    TOKENS,
+    OutputFile,
+    Whole,
+    format_option,
+    print_card,
+    print_document,
+    say,
+)
 
 if TYPE_CHECKING:
     from inferometer.core.traffic.traces import RequestTrace

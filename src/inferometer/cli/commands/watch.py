@@ -4,8 +4,7 @@ from pathlib import Path
 
 import click
 
-from inferometer.cli.options import Whole, format_option, print_card, print_document, print_table, say
-from inferometer.cli.outputs import OutputFile
+from inferometer.cli.options import OutputFile, Whole, format_option, print_card, print_document, print_table, say
 from inferometer.cli.storing import open_chosen, store_option
 from inferometer.core.errors import DomainError, GateError, PlaceError
 from inferometer.core.units import parse_quantity

@@ -15,10 +15,9 @@ import numpy as np
 from inferometer.core.errors import FormatError
 from inferometer.core.json_text import parse_json
 from inferometer.formats.gguf.write import model_facts
-from inferometer.formats.gguf.write.file import turned, write_tensors
+from inferometer.formats.gguf.write.file import file_type, format_of, turned, write_tensors
 from inferometer.formats.gguf.write.metadata import architecture_row, metadata_of
 from inferometer.formats.gguf.write.names import targets
-from inferometer.formats.gguf.write.recipe import file_type, format_of
 from inferometer.formats.huggingface.graph import graph_from_config
 
 if TYPE_CHECKING:

@@ -117,6 +117,7 @@ class Static:
         self._token = self._torch.zeros((self._batch, 1), dtype=self._torch.long, device=self._place.device)
         self._position = self._torch.zeros_like(self._token)
         self._filled = self._torch.zeros((), dtype=self._torch.long, device=self._place.device)
+        self._kept = self._torch.zeros_like(self._filled)  # tokens in the cache, as all of its layers count them
         if self._context is not None:
             self._prepare_decode(self._context)
 
@@ -169,7 +170,7 @@ class Static:
 
     def reset(self) -> None:
         self._cache.reset()
-        for each in (self._filled, self._token, self._position):
+        for each in (self._filled, self._kept, self._token, self._position):
             each.zero_()
         self._length = 0
         self._graphs = self._compilations()
@@ -198,6 +199,7 @@ class Static:
         logits = self._pass(ids, self._positions(ids))
         self._length += ids.shape[1]
         self._filled.fill_(self._length)
+        self._kept.fill_(self._length)
         return logits
 
     def token(self, _ids: Any) -> Any:
@@ -246,20 +248,20 @@ class Static:
                 remedy="Run it with torch-eager.",
             )
         cache = import_transformers().StaticCache(config=self._module.config, max_cache_len=capacity)
-        if not deep:
-            cache.layers = [ring_for(layer, self._module.config) for layer in cache.layers]
+        cache.layers = [counted_layer(layer, self._module.config, self._kept, deep=deep) for layer in cache.layers]
         self._cache = cache
         self._pass(self._token, self._position)  # the first pass gives it memory
         cache.reset()
         plain = self._counts_on_device()
 
-        def decode(token: Any, position: Any) -> None:
+        def decode(token: Any, position: Any, kept: Any) -> None:
             token.copy_(self._pass(token, position).argmax(-1, keepdim=True))
             position.add_(1)
+            kept.add_(1)
 
         # An integer that grows with each token (a sliding window has one) must not mean one more compilation.
         self._decode = partial(
-            self._maybe_compiled(decode, dynamic=False if plain else None), self._token, self._position
+            self._maybe_compiled(decode, dynamic=False if plain else None), self._token, self._position, self._kept
         )
         if self._compiled:
             self._timed("compile decode", "decode", lambda: self._warm(self._decode, 1 if plain else 3))
@@ -281,7 +283,7 @@ class Static:
 
     def _counts_on_device(self) -> bool:
         """A sliding window of transformers' own counts in Python, which a graph does not run."""
-        return all(type(layer).__name__ in {"StaticLayer", "RingLayer"} for layer in self._cache.layers)
+        return all(type(layer).__name__ in {"CountedLayer", "RingLayer"} for layer in self._cache.layers)
 
     def _captures(self) -> bool:
         return self._place.cuda and self._counts_on_device()
@@ -312,12 +314,13 @@ class Static:
         return run
 
     def _prompt(self) -> Callable[[Any], None]:
-        token, position = self._token, self._position
+        token, position, kept = self._token, self._position, self._kept
 
         def onward(ids: Any) -> None:
             positions = self._positions(ids)
             token.copy_(self._pass(ids, positions).argmax(-1, keepdim=True))
             position.copy_(positions[:, -1:] + 1)  # where the first step goes on; each step counts on by itself
+            kept.add_(ids.shape[1])
 
         return onward
 
@@ -329,8 +332,7 @@ class Static:
         """
         layers, model, takes = self._cache.layers, self._model, self._takes
         whole = import_transformers().DynamicCache  # without a config it drops nothing that a window has passed
-        token, position, keep_all = self._token, self._position, self._torch._foreach_copy_
-        lengths = [layer.cumulative_length for layer in layers]
+        token, position, kept, keep_all = self._token, self._position, self._kept, self._torch._foreach_copy_
         last = {"logits_to_keep": 1} if "logits_to_keep" in takes else {}
 
         def fresh(ids: Any) -> None:
@@ -339,7 +341,7 @@ class Static:
             read = [each for layer in out.past_key_values.layers for each in (layer.keys, layer.values)]
             room = [each for layer in layers for each in (layer.keys, layer.values)]
             keep_all([each[:, :, :count] for each in room], [in_ring(*pair) for pair in zip(read, room, strict=True)])
-            keep_all(lengths, [position.new_full((), count)] * len(lengths))
+            kept.fill_(count)
             token.copy_(out.logits[:, -1].argmax(-1, keepdim=True))
             position.fill_(count)
 
@@ -368,17 +370,26 @@ class Static:
         return result
 
 
-def ring_for(layer: Any, config: Any) -> Any:
-    """A layer of a cache of fixed size; a sliding window as a ring, which counts on the device alone.
+def counted_layer(layer: Any, config: Any, kept: Any, *, deep: bool) -> Any:
+    """A layer of a cache of fixed size that counts with all others, on the device; a sliding window as a ring.
 
-    transformers moves a full window by one place with every token, and counts its tokens in Python to know when it is
-    full: neither can be captured in a CUDA graph. Attention within chunks is left alone, since not all that a window
-    holds is seen there.
+    Layers of transformers count each for itself, with three kernels of a microsecond or two in every step: a small
+    model's step is longer by a twentieth. transformers also moves a full window by one place with every token, and
+    counts its tokens in Python to know when it is full: neither can be captured in a CUDA graph. A window is left alone
+    where its cache is filled in parts (`deep`), and attention within chunks, since not all that a window holds is seen
+    there.
     """
+    counted, ring = _layer_classes()
     kinds = getattr(config.get_text_config(decoder=True), "layer_types", None) or ()
-    if type(layer).__name__ != "StaticSlidingWindowLayer" or "chunked_attention" in kinds:
-        return layer
-    return _ring_class()(max_cache_len=layer.max_cache_len)
+    match type(layer).__name__:
+        case "StaticLayer":
+            made = counted(max_cache_len=layer.max_cache_len)
+        case "StaticSlidingWindowLayer" if not deep and "chunked_attention" not in kinds:
+            made = ring(max_cache_len=layer.max_cache_len)
+        case _:
+            return layer
+    made.cumulative_length = kept
+    return made
 
 
 def in_ring(read: Any, room: Any) -> Any:
@@ -388,10 +399,23 @@ def in_ring(read: Any, room: Any) -> Any:
 
 
 @cache
-def _ring_class() -> Any:
-    static = import_module("transformers.cache_utils").StaticLayer
+def _layer_classes() -> tuple[Any, Any]:
+    torch, static = import_module("torch"), import_module("transformers.cache_utils").StaticLayer
 
-    class RingLayer(static):  # type: ignore[misc, valid-type]  # a class of transformers, known when it is installed
+    class CountedLayer(static):  # type: ignore[misc, valid-type]  # a class of transformers, known when it is installed
+        """Whoever runs a pass counts its tokens after it, once for all layers."""
+
+        def update(self, key_states: Any, value_states: Any, *_: Any, **__: Any) -> tuple[Any, Any]:
+            if not self.is_initialized:
+                self.lazy_initialization(key_states, value_states)
+            place, count = self.cumulative_length.reshape(1), key_states.shape[2]
+            if count > 1:
+                place = place + torch.arange(count, device=place.device)
+            self.keys.index_copy_(2, place, key_states)
+            self.values.index_copy_(2, place, value_states)
+            return self.keys, self.values
+
+    class RingLayer(CountedLayer):
         """A window whose oldest token makes room for the newest. A prompt is read into an empty one."""
 
         is_sliding = True
@@ -403,12 +427,10 @@ def _ring_class() -> Any:
             if count > 1:
                 for read, room in ((key_states, self.keys), (value_states, self.values)):
                     room[:, :, :count].copy_(in_ring(read, room))
-                self.cumulative_length.fill_(count)
                 return key_states, value_states
             place = (self.cumulative_length % self.max_cache_len).reshape(1)
             self.keys.index_copy_(2, place, key_states)
             self.values.index_copy_(2, place, value_states)
-            self.cumulative_length.add_(1)
             return self.keys, self.values
 
         def get_mask_sizes(self, query_length: int) -> tuple[int, Any]:
@@ -418,4 +440,4 @@ def _ring_class() -> Any:
             passed = self.cumulative_length - self.max_cache_len + 1
             return self.max_cache_len, passed.clamp(min=0) if self.is_initialized else 0
 
-    return RingLayer
+    return CountedLayer, RingLayer

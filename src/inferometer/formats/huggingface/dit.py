@@ -6,11 +6,10 @@ from inferometer.core.frozen import frozen
 from inferometer.core.graph import Block, Op, Tensor
 from inferometer.formats.huggingface import nn
 from inferometer.formats.huggingface.attention import Attention, Seen, attend
-from inferometer.formats.huggingface.body import Body, ending_in
-from inferometer.formats.huggingface.conditioning import LATENT, LAYERS, modulated, moved, timestep
+from inferometer.formats.huggingface.body import LATENT, LAYERS, Body, ending_in, modulated, moved, timestep
 from inferometer.formats.huggingface.config import Config
+from inferometer.formats.huggingface.encoder import patches
 from inferometer.formats.huggingface.mlp import Mlp, feed
-from inferometer.formats.huggingface.vision import patches
 
 
 @frozen

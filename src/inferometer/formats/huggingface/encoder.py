@@ -10,7 +10,7 @@ from inferometer.formats.huggingface.attention import Attention, Seen, attention
 from inferometer.formats.huggingface.body import Body, NamePrefixes, ending_in, function_of, labels_of
 from inferometer.formats.huggingface.config import Config
 from inferometer.formats.huggingface.decoder import embedded, named_sizes
-from inferometer.formats.huggingface.family import Family
+from inferometer.formats.huggingface.family import Family, family_of, prepared
 from inferometer.formats.huggingface.layer import stack
 from inferometer.formats.huggingface.mlp import Mlp, feed
 from inferometer.formats.huggingface.plan import planned_layers
@@ -140,3 +140,107 @@ def encoded(family: Family, config: Config, heads: tuple[str, ...], place: NameP
         outputs=(nn.output(ends) if ends else stream,),
         metadata=named_sizes(config, layers),
     )
+
+
+# Vision transformers: patches, layers, and what is read off at the end.
+
+
+def vision(family: Family, config: Config, heads: tuple[str, ...], place: NamePrefixes) -> Body:
+    pixels = nn.tensor(f"{place.at}pixel_values", nn.BATCH, config.whole("num_channels", 3), nn.IMAGE, nn.IMAGE)
+    body = encoded(family, config, heads, place, _stem(family, config, pixels, place))
+    sizes = {**body.metadata, "default_sizes": {"image": config.whole("image_size")}}
+    return replace(body, inputs=(pixels,), metadata=sizes)
+
+
+def patches(name: str, pixels: Tensor, features: int, size: int, modules: tuple[str, bool]) -> list[Op]:
+    """Each patch of `size` × `size` pixels becomes one token: a convolution whose stride is its kernel.
+
+    `modules` is the convolution's name in the checkpoint and whether it has a bias.
+    """
+    module, bias = modules
+    conv = nn.convolution(name, pixels, nn.square(features, size, stride=size, padding=0), module, bias=bias)
+    y = nn.output(conv)
+    return [conv, nn.view(f"{name}.rows", y, nn.BATCH, y.shape[2] * y.shape[3], features)]
+
+
+def _stem(family: Family, config: Config, pixels: Tensor, place: NamePrefixes) -> list[Op]:
+    """Patches, learned tokens before them, positions, and CLIP's first norm."""
+    names, hidden, size = family.names, config.whole("hidden_size"), config.whole("patch_size")
+    side = config.whole("image_size") // size
+    if not side:
+        raise config.error("patch_size", f"is {size}, more than the image's side")
+    at, prefix = f"{place.at}embed", place.body
+    ops = patches(f"{at}.patches", pixels, hidden, size, (f"{prefix}{names['patch']}", family.conv_bias))
+    if family.class_tokens:
+        ops.append(_tokens(family, f"{at}.tokens", nn.output(ops), prefix))
+    count = side * side + family.class_tokens
+    shape = (count, hidden) if family.flat_tokens else (1, count, hidden)
+    table = nn.weight(f"{prefix}{names['position_table']}", *shape)
+    ops.append(nn.elementwise(f"{at}.positions", "add", ops, weights=(table,)))
+    if module := names.get("first_norm", ""):
+        ops.append(nn.norm(f"{at}.norm", ops, family.norm, f"{prefix}{module}", bias=family.norm_bias))
+    return ops
+
+
+def _tokens(family: Family, name: str, rows: Tensor, prefix: str) -> Op:
+    names, hidden = family.names, nn.width(rows)
+    shape = (hidden,) if family.flat_tokens else (1, 1, hidden)
+    tokens = [
+        nn.weight(f"{prefix}{names[part]}", *shape) for part in ("class_token", "distillation_token") if part in names
+    ]
+    if "mask_token" in names:  # stored with the others; only training reads it
+        tokens.append(nn.weight(f"{prefix}{names['mask_token']}", 1, hidden))
+    count = rows.shape[1] + family.class_tokens
+    return nn.copy(name, "concat", (rows,), nn.BATCH, count, hidden, weights=tuple(tokens))
+
+
+# CLIP and SigLIP: an image tower and a text tower that end in the same space.
+
+
+def contrastive(family: Family, config: Config, heads: tuple[str, ...]) -> Body:
+    """Images and texts come in equal numbers: every image is compared with every text."""
+    seen = _tower(family, config, "vision", heads)
+    read = _tower(family, config, "text", heads)
+    ops = _compared(family, seen.outputs[0], read.outputs[0])
+    sizes = {**seen.metadata["default_sizes"]}
+    if read.context_limit is not None:
+        sizes["query"] = read.context_limit
+    return Body(
+        blocks=(*seen.blocks, *read.blocks, Block(name="compare", ops=ops)),
+        inputs=(*seen.inputs, *read.inputs),
+        outputs=(nn.output(ops),),
+        context_limit=read.context_limit,
+        metadata={
+            "vision": {key: value for key, value in seen.metadata.items() if key != "default_sizes"},
+            "text": dict(read.metadata),
+            "default_sizes": sizes,
+        },
+    )
+
+
+def _tower(family: Family, config: Config, side: str, heads: tuple[str, ...]) -> Body:
+    plain = config.table(f"{side}_config")
+    shared = {"projection_dim": config.get("projection_dim")} if "projection" in heads else {}
+    plain = Config(name=config.name, values={**plain.values, **shared}, inside=plain.inside)
+    row = family_of(plain, family.parts[side])
+    ready = prepared(plain, row, nested=True)
+    ends = (*row.tasks["Model"], *heads)
+    expand = vision if side == "vision" else encoder
+    return expand(row, ready, ends, NamePrefixes(body=f"{row.base}.", at=f"{side}."))
+
+
+def _compared(family: Family, image: Tensor, text: Tensor) -> tuple[Op, ...]:
+    images, texts = nn.norm("compare.image_norm", image, "l2"), nn.norm("compare.text_norm", text, "l2")
+    # CLIP stores its scale as a scalar, SigLIP scale and bias as one number each
+    weights = [nn.weight(family.names["scale"], *((1,) if "bias" in family.names else ()))]
+    if "bias" in family.names:
+        weights.append(nn.weight(family.names["bias"], 1))
+    scores = Op(
+        name="compare.scores",
+        kind="matmul",
+        inputs=(nn.output(images), nn.output(texts)),
+        outputs=(nn.tensor("compare.scores", nn.BATCH, nn.BATCH),),
+        weights=tuple(weights),
+        attributes={"contracted": nn.width(image)},
+    )
+    return images, texts, scores

@@ -39,7 +39,7 @@ class Family:
     heads: Mapping[str, tuple[Mapping[str, Any], ...]] = field(default_factory=dict)  # a head's steps
     refuses: tuple[Mapping[str, Any], ...] = ()
 
-    norm: str = "rms"  # rms | layer
+    norm: str = "rms"  # rms | rms_offset | layer
     norm_bias: bool = False
     # attention | latent | mamba | mamba2 | jamba | delta (with attention between) | wkv | single (one part a layer)
     mixer: str = "attention"

@@ -68,14 +68,12 @@ def _as_fp8(op: Op, kept: tuple[str, ...], sides: tuple[int, int] | None) -> Op:
             continue
         weights.append(replace(tensor, dtype="f8e4m3"))
         if sides is not None:
-            weights.append(_scales(tensor, sides))
+            *stack, rows, columns = tensor.shape
+            blocks = (-(-1 * rows // sides[0]), -(-1 * columns // sides[1]))
+            weights.append(
+                Tensor(name=f"{tensor.name}_scale_inv", shape=(*stack, *blocks), dtype="f32", role="constant")
+            )
     return replace(op, weights=tuple(weights))
-
-
-def _scales(tensor: Tensor, sides: tuple[int, int]) -> Tensor:
-    *stack, rows, columns = tensor.shape
-    blocks = (-(-1 * rows // sides[0]), -(-1 * columns // sides[1]))
-    return Tensor(name=f"{tensor.name}_scale_inv", shape=(*stack, *blocks), dtype="f32", role="constant")
 
 
 def _as_mxfp4(op: Op) -> Op:
@@ -89,7 +87,8 @@ def _as_mxfp4(op: Op) -> Op:
 # A row's `template` is a function of the module of that name, or of the one said here; it is imported when needed.
 _MODULES = {
     "llava": "multimodal", "qwen_vl": "multimodal", "diffusers_dit": "dit", "flux": "mmdit", "sd3": "mmdit",
-    "inverted": "mobile", "resnet": "cnn", "convnext": "cnn", "densenet": "cnn", "plain": "cnn", "squeezenet": "cnn",
+    "inverted": "cnn", "vision": "encoder", "contrastive": "encoder",
+    "resnet": "cnn", "convnext": "cnn", "densenet": "cnn", "plain": "cnn", "squeezenet": "cnn",
 }  # fmt: skip
 # What the functions need to know beside the config; the others need nothing.
 _HEADED = frozenset({"decoder", "encoder", "seq2seq", "vision", "swin"})

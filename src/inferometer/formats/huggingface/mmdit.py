@@ -5,11 +5,10 @@ from inferometer.core.frozen import frozen
 from inferometer.core.graph import Block, Op, Tensor
 from inferometer.formats.huggingface import nn
 from inferometer.formats.huggingface.attention import Attention, Seen, attention_op, rotary_op
-from inferometer.formats.huggingface.body import Body, ending_in
-from inferometer.formats.huggingface.conditioning import LATENT, modulated, moved, timestep, two_layers
+from inferometer.formats.huggingface.body import LATENT, Body, ending_in, modulated, moved, timestep, two_layers
 from inferometer.formats.huggingface.config import Config
+from inferometer.formats.huggingface.encoder import patches
 from inferometer.formats.huggingface.mlp import Mlp, feed
-from inferometer.formats.huggingface.vision import patches
 
 _FLUX_SIZES = {"image": 1024, "encoder": 512}  # what its pipeline makes and reads unless told otherwise
 _SD3_TOKENS = 77 + 256  # CLIP's and T5's, one after the other
@@ -121,7 +120,11 @@ def _double(spec: ImageTextStreams, condition: Tensor, *, last: bool) -> tuple[O
     read = modulated(f"{at}.text", spec.text, condition, f"{module}norm1_context.linear", 2 if last else 6)
     ours = _projected(spec, f"{at}.image", nn.output(seen), attention, ("to_{}", "norm_{}"))
     theirs = _projected(spec, f"{at}.text", nn.output(read), attention, ("add_{}_proj", "norm_added_{}"))
-    joint = _attended(spec, at, _qkv(theirs), _qkv(ours))
+    q, k, v = (
+        nn.copy(f"{at}.attn.{letter}", "concat", pair, *spec.joined.shape)
+        for letter, pair in zip("qkv", zip(_qkv(theirs), _qkv(ours), strict=True), strict=True)
+    )
+    joint = [q, k, v, *_core(spec, at, nn.output(q), nn.output(k), nn.output(v))]
     ops = [*seen, *read, *ours, *theirs, *joint]
     cut = nn.view(f"{at}.image.attended", joint, *spec.image.shape)
     out = nn.linear(f"{at}.image.o_proj", cut, features, f"{attention}to_out.0", bias=True)
@@ -151,14 +154,6 @@ def _projected(spec: ImageTextStreams, at: str, x: Tensor, module: str, names: t
 
 def _qkv(ops: list[Op]) -> tuple[Tensor, Tensor, Tensor]:
     return nn.output(ops[-3]), nn.output(ops[-2]), nn.output(ops[-1])
-
-
-def _attended(spec: ImageTextStreams, at: str, text: tuple[Tensor, ...], image: tuple[Tensor, ...]) -> list[Op]:
-    q, k, v = (
-        nn.copy(f"{at}.attn.{letter}", "concat", pair, *spec.joined.shape)
-        for letter, pair in zip("qkv", zip(text, image, strict=True), strict=True)
-    )
-    return [q, k, v, *_core(spec, at, nn.output(q), nn.output(k), nn.output(v))]
 
 
 def _core(spec: ImageTextStreams, at: str, q: Tensor, k: Tensor, v: Tensor) -> list[Op]:

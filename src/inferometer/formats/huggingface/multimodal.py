@@ -12,10 +12,10 @@ from inferometer.formats.huggingface.attention import Attention
 from inferometer.formats.huggingface.body import Body, NamePrefixes, ending_in, function_of, once_only
 from inferometer.formats.huggingface.config import Config
 from inferometer.formats.huggingface.decoder import decoder, named_sizes
+from inferometer.formats.huggingface.encoder import vision
 from inferometer.formats.huggingface.family import Family, family_of, prepared
 from inferometer.formats.huggingface.layer import Layer, stack
 from inferometer.formats.huggingface.plan import planned_layers
-from inferometer.formats.huggingface.vision import vision
 
 
 def llava(family: Family, config: Config, heads: tuple[str, ...]) -> Body:

@@ -121,6 +121,8 @@ def _learned(module: str, features: int, *, bias: bool) -> list[Tensor]:
 
 def _norm(name: str, x: Tensor, kind: str, features: int, weights: list[Tensor]) -> Op:
     attributes = {"norm": kind, "features": features}
+    if kind == "rms_offset":  # its scale is kept as what is added to 1, which is two ops more where nothing is fused
+        attributes |= {"norm": "rms", "written": "offset"}
     y = tensor(name, *x.shape)
     return Op(name=name, kind="norm", inputs=(x,), outputs=(y,), weights=tuple(weights), attributes=attributes)
 

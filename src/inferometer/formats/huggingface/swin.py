@@ -9,9 +9,9 @@ from inferometer.formats.huggingface import nn
 from inferometer.formats.huggingface.attention import Attention, Seen, attention_op
 from inferometer.formats.huggingface.body import Body, NamePrefixes, ending_in, function_of, labels_of
 from inferometer.formats.huggingface.config import MANY_LAYERS, Config
+from inferometer.formats.huggingface.encoder import patches
 from inferometer.formats.huggingface.family import Family
 from inferometer.formats.huggingface.mlp import Mlp, feed
-from inferometer.formats.huggingface.vision import patches
 
 _MANY_STAGES = 16
 _LARGE_WINDOW = 4096

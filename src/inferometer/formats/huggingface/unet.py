@@ -4,8 +4,7 @@ from inferometer.core.frozen import frozen
 from inferometer.core.graph import Block, Op, Tensor
 from inferometer.formats.huggingface import nn
 from inferometer.formats.huggingface.attention import Attention, Seen
-from inferometer.formats.huggingface.body import Body, ending_in
-from inferometer.formats.huggingface.conditioning import LATENT, timestep, two_layers
+from inferometer.formats.huggingface.body import LATENT, Body, ending_in, timestep, two_layers
 from inferometer.formats.huggingface.config import Config
 from inferometer.formats.huggingface.layer import Layer, Norms, stack
 from inferometer.formats.huggingface.mlp import Mlp

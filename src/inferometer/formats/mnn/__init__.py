@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from inferometer.core.graph import Graph
     from inferometer.formats.base import Peek
-    from inferometer.formats.mnn.schema import MnnNet, MnnOp
+    from inferometer.formats.mnn.layers import MnnNet, MnnOp
     from inferometer.formats.onnx.messages import OnnxModel, TensorDef, ValueInfo
 
 _OPSET = 20  # of the operators that MNN's are written as
@@ -37,7 +37,7 @@ class MnnReader:
         return 0.8 if peek.path.suffix == ".mnn" else 0.6
 
     def read(self, path: Path) -> Graph:
-        from inferometer.formats.mnn.schema import parse_net  # noqa: PLC0415 - matching a file needs none of it
+        from inferometer.formats.mnn.layers import parse_net  # noqa: PLC0415 - matching a file needs none of it
         from inferometer.formats.onnx.assemble import assemble_model  # noqa: PLC0415 - as above
         from inferometer.formats.onnx.wire import Wire  # noqa: PLC0415 - as above
 

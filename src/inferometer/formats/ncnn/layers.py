@@ -12,9 +12,7 @@ from typing import TYPE_CHECKING
 
 from inferometer.formats.ncnn.param import NcnnLayer
 from inferometer.formats.ncnn.sizes import UNSET, Sizes, permuted_axes, reshaped
-from inferometer.formats.onnx.elements import ELEMENTS, element_bytes
-from inferometer.formats.onnx.messages import External, Node, TensorDef
-from inferometer.formats.onnx.writing import NodeWriter
+from inferometer.formats.onnx.messages import ELEMENTS, External, Node, NodeWriter, TensorDef, element_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -263,7 +263,14 @@ def read_network(asked: NetworkName, *, image: int | None = None) -> Graph:
         side = side or shipped.image
         return _described(shipped_graph(asked.package, asked.network, side), side)
     if installed(asked.package):
-        return _traced(asked, side)
+        from inferometer.formats.torch.live import import_torch  # noqa: PLC0415 - a shipped graph needs no torch
+
+        package = PACKAGES[asked.package]
+        if asked.network not in package.names():
+            raise _unknown(asked)
+        module, shape = built(package, asked.network, side)
+        pixels = import_torch().empty(MARK, *shape, device="meta")
+        return _described(traced(module, (pixels,), name=str(asked)), shape[-1])
     if shipped is None:
         raise _unknown(asked)
     sizes = ", ".join(map(str, shipped.images))
@@ -277,17 +284,6 @@ def read_network(asked: NetworkName, *, image: int | None = None) -> Graph:
 def _described(graph: Graph, image: int) -> Graph:
     """With the size of its image, which is no open size of the graph and is asked for all the same."""
     return replace(graph, metadata={**graph.metadata, "image": image, "default_sizes": {"image": image}})
-
-
-def _traced(asked: NetworkName, image: int | None) -> Graph:
-    from inferometer.formats.torch.live import import_torch  # noqa: PLC0415 - a shipped graph needs no torch
-
-    package = PACKAGES[asked.package]
-    if asked.network not in package.names():
-        raise _unknown(asked)
-    module, shape = built(package, asked.network, image)
-    pixels = import_torch().empty(MARK, *shape, device="meta")
-    return _described(traced(module, (pixels,), name=str(asked)), shape[-1])
 
 
 def _unknown(asked: NetworkName) -> UnknownNameError:

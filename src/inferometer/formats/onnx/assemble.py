@@ -9,10 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from inferometer.core.graph import Block, Graph, Op, Role
-from inferometer.formats.onnx.elements import is_float
-from inferometer.formats.onnx.external import Contents, ExternalFiles
+from inferometer.formats.onnx.content import Contents, ExternalFiles
 from inferometer.formats.onnx.faults import Fault, UncoveredError, UnknownShapeError
-from inferometer.formats.onnx.messages import OnnxModel, TypeDef
+from inferometer.formats.onnx.messages import OnnxModel, TypeDef, is_float
 from inferometer.formats.onnx.parse import parse_model
 from inferometer.formats.onnx.scope import Scope
 from inferometer.formats.onnx.step import Maker, OnnxStep
@@ -119,7 +118,11 @@ def assemble(path: Path, data: bytes | mmap.mmap) -> Graph:
 def assemble_model(path: Path, model: OnnxModel, wire: Wire) -> Graph:
     """The graph of a model in ONNX's terms, whatever format it was written in; `wire` has the bytes of its tensors."""
     files = ExternalFiles(path.parent)
-    given = _given(model)
+    # The inputs a caller gives. Old files list stored tensors among them.
+    stored = {tensor.name for tensor in model.graph.initializers}
+    given = [
+        (info.name, info.type or TypeDef(group="opaque")) for info in model.graph.inputs if info.name not in stored
+    ]
     symbols = read_symbols([(name, kind) for name, kind in given if kind.group == "tensor"])
     walk = Walk(model, symbols, Contents(wire, files), files)
     scope = Scope(opsets=model.opsets)
@@ -130,12 +133,6 @@ def assemble_model(path: Path, model: OnnxModel, wire: Wire) -> Graph:
         scope.values[value.name] = value
     steps = walk.graph(model.graph, scope)
     return _built(path, walk, steps, scope, inputs)
-
-
-def _given(model: OnnxModel) -> list[tuple[str, TypeDef]]:
-    """The inputs a caller gives. Old files list stored tensors among them."""
-    stored = {tensor.name for tensor in model.graph.initializers}
-    return [(info.name, info.type or TypeDef(group="opaque")) for info in model.graph.inputs if info.name not in stored]
 
 
 def _input(name: str, kind: TypeDef, symbols: Symbols) -> Value:

@@ -9,8 +9,7 @@ from dataclasses import dataclass, field
 
 from inferometer.core.dims import Dim, Symbol
 from inferometer.formats.onnx import algebra
-from inferometer.formats.onnx.elements import is_float
-from inferometer.formats.onnx.messages import Axis, TypeDef
+from inferometer.formats.onnx.messages import Axis, TypeDef, is_float
 
 _NAMES = {
     "batch": ("batch", "batchsize", "bs", "nbatch", "n", "b", "batchdim", "dynamicbatch"),

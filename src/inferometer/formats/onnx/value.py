@@ -7,9 +7,8 @@ from typing import Any, NamedTuple
 from inferometer.core.dims import Dim
 from inferometer.core.frozen import frozen
 from inferometer.formats.onnx.content import Content, Item
-from inferometer.formats.onnx.elements import ELEMENTS
 from inferometer.formats.onnx.faults import MAX_FOLLOWED, MAX_NOTES, Fault, UnknownShapeError, WrongAttribute
-from inferometer.formats.onnx.messages import GraphDef, Node, TensorDef
+from inferometer.formats.onnx.messages import ELEMENTS, GraphDef, Node, TensorDef
 
 Shape = tuple[Dim, ...]
 Loose = tuple[Dim | None, ...]  # as a rule gives it: None is a size it cannot tell

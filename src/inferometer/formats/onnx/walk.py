@@ -5,11 +5,9 @@ from dataclasses import replace
 from math import prod
 
 from inferometer.core.dims import Dim, Symbol, symbols_in
-from inferometer.formats.onnx.content import Content, bounded, vector
-from inferometer.formats.onnx.elements import element_bytes, is_float
-from inferometer.formats.onnx.external import Contents, ExternalFiles
+from inferometer.formats.onnx.content import Content, Contents, ExternalFiles, bounded, vector
 from inferometer.formats.onnx.faults import MAX_NESTING, MAX_NODES, MAX_NUMBER, Fault, UnknownShapeError, WrongAttribute
-from inferometer.formats.onnx.messages import Function, GraphDef, Node, OnnxModel, TensorDef
+from inferometer.formats.onnx.messages import Function, GraphDef, Node, OnnxModel, TensorDef, element_bytes, is_float
 from inferometer.formats.onnx.rules.common import nothing_known, static, unknown
 from inferometer.formats.onnx.scope import Scope, declared, ordered, prefix_of
 from inferometer.formats.onnx.step import OnnxRow, OnnxStep

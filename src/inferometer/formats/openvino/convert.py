@@ -18,9 +18,9 @@ from inferometer.core.dtypes import dtype
 from inferometer.core.errors import InferometerError
 from inferometer.core.json_text import parse_json
 from inferometer.formats import stored
-from inferometer.formats.onnx.elements import ELEMENTS
 from inferometer.formats.onnx.faults import MAX_ITEMS, Fault
 from inferometer.formats.onnx.messages import (
+    ELEMENTS,
     Attribute,
     External,
     GraphDef,

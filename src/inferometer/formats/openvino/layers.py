@@ -10,8 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from inferometer.formats.onnx.messages import Node
-from inferometer.formats.onnx.writing import NodeWriter
+from inferometer.formats.onnx.messages import Node, NodeWriter
 from inferometer.formats.openvino.net import IrLayer
 
 DOMAIN = "openvino"  # of layers that have no counterpart in ONNX: they are named and not counted

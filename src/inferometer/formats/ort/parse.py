@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from inferometer.formats.flatbuffer import Buffer, FlatTable
-from inferometer.formats.onnx.elements import ELEMENTS
 from inferometer.formats.onnx.faults import MAX_ITEMS, MAX_NESTING, MAX_NODES, MAX_RANK, Fault
 from inferometer.formats.onnx.messages import (
+    ELEMENTS,
     Attribute,
     Axis,
     External,
@@ -22,7 +22,7 @@ from inferometer.formats.onnx.messages import (
     TypeDef,
     ValueInfo,
 )
-from inferometer.formats.onnx.parse_tensor import require_held
+from inferometer.formats.onnx.parse import require_held
 
 _MANY = 1 << 20  # tensors or values of one graph
 _SIZE, _NAME = 1, 2  # DimensionValueType

@@ -10,8 +10,7 @@ import numpy as np
 
 from inferometer.core.dtypes import dtype as format_of
 from inferometer.core.errors import InferometerError
-from inferometer.formats.synth.files import landing
-from inferometer.formats.synth.order import Order
+from inferometer.formats.synth.files import Order, landing
 from inferometer.formats.synth.weights import Array, Weight, numbers, planned, relative_index
 
 SHARD_BYTES = 5_000_000_000

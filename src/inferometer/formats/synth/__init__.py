@@ -16,7 +16,7 @@ from inferometer.core.graph import Graph
 from inferometer.core.json_text import parse_json
 from inferometer.formats.huggingface.graph import graph_from_config
 from inferometer.formats.resolve import read
-from inferometer.formats.synth.order import Order
+from inferometer.formats.synth.files import Order
 from inferometer.known import model as catalog_model
 from inferometer.known.files import rows_of
 
@@ -125,7 +125,17 @@ def _resolved(model: str | Graph | Mapping[str, Any]) -> tuple[Graph, Mapping[st
         return _expanded(row.config, row.name)
     index = Path(model)
     if index.is_dir() or (index.suffix == ".json" and index.exists()):
-        config = _read_config(index / "config.json" if index.is_dir() else index)
+        path = index / "config.json" if index.is_dir() else index
+        try:
+            if path.stat().st_size > _CONFIG_BYTES:
+                raise FormatError(f"{str(path)!r} is too large for a config.")
+            config = parse_json(path.read_text(encoding="utf-8"))
+        except OSError as error:
+            raise FormatError(f"{str(path)!r} cannot be read: {error.strerror}.", remedy="Check the path.") from None
+        except ValueError as error:
+            raise FormatError(f"{str(path)!r} is no JSON document: {error}.") from None
+        if not isinstance(config, dict):
+            raise FormatError(f"{str(path)!r} holds no table of config values.")
         return _expanded(config, index.resolve().stem)
     return read(model), {}
 
@@ -134,20 +144,6 @@ def _expanded(config: Mapping[str, Any], name: str) -> tuple[Graph, Mapping[str,
     """Without the config's own quantisation: the weights get the format that is asked for."""
     plain = {key: value for key, value in config.items() if key != "quantization_config"}
     return graph_from_config(plain, name=name), plain
-
-
-def _read_config(path: Path) -> Mapping[str, Any]:
-    try:
-        if path.stat().st_size > _CONFIG_BYTES:
-            raise FormatError(f"{str(path)!r} is too large for a config.")
-        config = parse_json(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise FormatError(f"{str(path)!r} cannot be read: {error.strerror}.", remedy="Check the path.") from None
-    except ValueError as error:
-        raise FormatError(f"{str(path)!r} is no JSON document: {error}.") from None
-    if not isinstance(config, dict):
-        raise FormatError(f"{str(path)!r} holds no table of config values.")
-    return config
 
 
 def _part(graph: Graph, part: str) -> Graph:

@@ -83,28 +83,24 @@ def _members(archive: zipfile.ZipFile, path: Path, *, prefix: str, depth: int) -
         label = f"{path}:{prefix}{entry.filename}"
         if not entry.filename.endswith(_BUNDLED):
             continue
-        data = _unpacked(archive, entry, label)
+        # A member's bytes, and never more of them than the limit, whatever its header says.
+        if entry.compress_type not in _METHODS:
+            raise FormatError(
+                f"{label!r} is packed by method {entry.compress_type}; only plain and deflated ones are read."
+            )
+        with archive.open(entry) as file:
+            data = file.read(_MEMBER_LIMIT + 1)
+        if len(data) > _MEMBER_LIMIT:
+            raise FormatError(
+                f"{label!r} unpacks to more than {_MEMBER_LIMIT:,} bytes.",
+                remedy="Unpack the bundle and read its members.",
+            )
         name = prefix + entry.filename.replace("{}", "{ }")
         if data[4:8] == IDENTIFIER:
             yield tflite_graph(parse_model(data, path, label=label), name=name, label=label, prefix=f"{name}/")
         elif data[:4] == _ZIP and depth == 0:
             with zipfile.ZipFile(io.BytesIO(data)) as inner:
                 yield from _members(inner, path, prefix=f"{name}/", depth=1)
-
-
-def _unpacked(archive: zipfile.ZipFile, entry: zipfile.ZipInfo, label: str) -> bytes:
-    """A member's bytes, and never more of them than the limit, whatever its header says."""
-    if entry.compress_type not in _METHODS:
-        raise FormatError(
-            f"{label!r} is packed by method {entry.compress_type}; only plain and deflated ones are read."
-        )
-    with archive.open(entry) as file:
-        data = file.read(_MEMBER_LIMIT + 1)
-    if len(data) > _MEMBER_LIMIT:
-        raise FormatError(
-            f"{label!r} unpacks to more than {_MEMBER_LIMIT:,} bytes.", remedy="Unpack the bundle and read its members."
-        )
-    return data
 
 
 __all__ = ["TfliteReader", "read_tflite", "reader"]

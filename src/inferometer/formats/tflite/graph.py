@@ -7,10 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 from inferometer.core.errors import FormatError
 from inferometer.core.graph import Block, Graph, Op
-from inferometer.formats.tflite.layers import LAYERS
 from inferometer.formats.tflite.model import OperatorInfo, TfliteModel, TfliteTensor
 from inferometer.formats.tflite.schema import PADDINGS
-from inferometer.formats.tflite.scope import OperatorSite, TfliteNames, TfliteScope
+from inferometer.formats.tflite.scope import LAYERS, OperatorSite, TfliteNames, TfliteScope
 
 if TYPE_CHECKING:
     from inferometer.formats.tflite.shapes import Shape

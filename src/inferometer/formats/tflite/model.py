@@ -11,8 +11,16 @@ from typing import Any
 from inferometer.core.dtypes import DTYPES
 from inferometer.core.frozen import frozen
 from inferometer.formats.flatbuffer import Buffer, FlatTable
-from inferometer.formats.tflite.operators import CUSTOM, TfliteOperator, operator_of
-from inferometer.formats.tflite.schema import IDENTIFIER, OPTIONS, OPTIONS_2, TENSOR_TYPES, Fields
+from inferometer.formats.tflite.schema import (
+    CUSTOM,
+    IDENTIFIER,
+    OPTIONS,
+    OPTIONS_2,
+    TENSOR_TYPES,
+    Fields,
+    TfliteOperator,
+    operator_of,
+)
 
 _MANY_SUBGRAPHS = 1 << 12
 _MANY_TENSORS = 1 << 18

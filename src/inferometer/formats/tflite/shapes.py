@@ -12,7 +12,7 @@ from typing import Any
 from inferometer.core.dims import Dim, Expression, product
 from inferometer.core.frozen import frozen
 from inferometer.formats.tflite.model import OperatorInfo
-from inferometer.formats.tflite.operators import TfliteOperator
+from inferometer.formats.tflite.schema import TfliteOperator
 
 Shape = tuple[Dim, ...]
 _PARTS = 64  # symbols and operators in one size; longer expressions are called unknown

@@ -7,9 +7,8 @@ from inferometer.core.dims import Dim
 from inferometer.core.errors import FormatError
 from inferometer.core.graph import Op, Tensor
 from inferometer.formats.torch.products import FORMS as PRODUCTS
-from inferometer.formats.torch.program import Argument, ProgramBody, ProgramCall, Ref, refs_in
+from inferometer.formats.torch.program import Argument, AtenRow, ProgramBody, ProgramCall, Ref, refs_in
 from inferometer.formats.torch.scope import Bound, ProgramScope, UnreadableCallError
-from inferometer.formats.torch.table import AtenRow
 
 _MAX_NESTING = 48
 

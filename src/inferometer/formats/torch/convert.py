@@ -10,11 +10,82 @@ from inferometer.core.dtypes import dtype
 from inferometer.core.errors import FormatError
 from inferometer.core.frozen import frozen
 from inferometer.core.graph import Block, Graph, Op, Role, Tensor
-from inferometer.formats.torch import control, moves, products, reductions
-from inferometer.formats.torch.naming import rewritten, with_module_names
-from inferometer.formats.torch.program import Program, ProgramBody, ProgramCall, Ref
-from inferometer.formats.torch.scope import Bound, PlacedOp, ProgramScope, UnreadableCallError, is_in_place
-from inferometer.formats.torch.table import AtenRow, row_of
+from inferometer.formats.torch import control, moves, products
+from inferometer.formats.torch.program import AtenRow, Program, ProgramBody, ProgramCall, Ref, base_name, row_of
+from inferometer.formats.torch.scope import (
+    Bound,
+    PlacedOp,
+    ProgramScope,
+    UnreadableCallError,
+    is_in_place,
+    rewritten,
+    with_module_names,
+)
+
+# Operators whose arguments say how much they compute: norms, pools, reductions, sorts and some functions.
+
+_SPATIAL = re.compile(r"([123])d")
+
+
+def _overload(scope: ProgramScope, call: ProgramCall, row: AtenRow) -> None:
+    """`max` of two tensors compares them number by number; of one tensor it is a reduction."""
+    name = base_name(call.target)
+    if call.target.endswith(".other"):
+        scope.plain(call, row)
+    else:
+        _reduce(scope, call, row.but("reduce", function=name))
+
+
+def _gelu(scope: ProgramScope, call: ProgramCall, row: AtenRow) -> None:
+    function = "gelu_tanh" if call.arguments.get("approximate") == "tanh" else "gelu"
+    scope.plain(call, row.but(function=function))
+
+
+def _glu(scope: ProgramScope, call: ProgramCall, row: AtenRow) -> None:
+    """One half times the sigmoid of the other: a sigmoid's four operations and a product."""
+    scope.plain(call, row.but(flops_per_element=5))
+
+
+def _reduce(scope: ProgramScope, call: ProgramCall, row: AtenRow) -> None:
+    axes = call.arguments.get("dim")
+    scope.plain(call, row.but(axes=axes if isinstance(axes, tuple) else (axes,) if isinstance(axes, int) else None))
+
+
+def _sort(scope: ProgramScope, call: ProgramCall, row: AtenRow) -> None:
+    axis, kept = call.arguments.get("dim"), call.arguments.get("k")
+    x = scope.value(call.refs[0], call)
+    if not x.shape:  # one number is sorted as it is
+        scope.plain(call, row.but("copy"))
+        return
+    index = axis if isinstance(axis, int) and -len(x.shape) <= axis < len(x.shape) else -1
+    kept = None if isinstance(kept, float | bool) else kept
+    scope.plain(call, row.but(axis=index, k=kept))
+
+
+def _pool(scope: ProgramScope, call: ProgramCall, row: AtenRow) -> None:
+    rank = _rank(call)
+    given = call.arguments.get("kernel_size")
+    sides = given if isinstance(given, tuple) else (given,)
+    kernel = tuple(sides) * rank if len(sides) == 1 else tuple(sides)
+    scope.plain(call, row.but(kernel=None if None in kernel else kernel))
+
+
+def _adaptive_pool(scope: ProgramScope, call: ProgramCall, row: AtenRow) -> None:
+    """Windows as large as they must be for the output's size; one window is a global pool."""
+    rank = _rank(call)
+    before = scope.value(call.refs[0], call).shape[-rank:]
+    after = scope.value(call.outputs[0], call).shape[-rank:]
+    if all(size == 1 for size in after) or 0 in after:
+        scope.plain(call, row.but(function="global", pooling=row.attributes["function"]))
+        return
+    kernel = tuple(into if out == 1 else -(-into // out) for into, out in zip(before, after, strict=True))
+    scope.plain(call, row.but(kernel=kernel))
+
+
+def _rank(call: ProgramCall) -> int:
+    match = _SPATIAL.search(base_name(call.target))
+    return int(match[1]) if match else 2
+
 
 # Equal layers as one block.
 #
@@ -381,6 +452,12 @@ def _precision(scope: ProgramScope) -> str | None:
 _FORMS: dict[str, Form] = {
     **moves.FORMS,
     **products.FORMS,
-    **reductions.FORMS,
+    "overload": _overload,
+    "gelu": _gelu,
+    "glu": _glu,
+    "reduce": _reduce,
+    "sort": _sort,
+    "pool": _pool,
+    "adaptive_pool": _adaptive_pool,
     **control.forms(walk),
 }

@@ -15,7 +15,7 @@ from inferometer.formats.stored import Stored, tensors_graph, tensors_only
 from inferometer.formats.torch.reader import LEGACY_MAGIC
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping
     from pathlib import Path
 
     from inferometer.core.graph import Graph
@@ -329,23 +329,20 @@ def legacy_graph(path: Path) -> Graph:
             break
     if stream.getbuffer()[: len(LEGACY_MAGIC)] == LEGACY_MAGIC:  # a plain pickle has its numbers inside
         tensors_in(stream, repr(str(path)))  # the names of the storages
-        _require_numbers(path, tensors.values(), path.stat().st_size - stream.tell())
+        # After the pickles come the storages: a length each, and as many numbers as the tensors in it reach.
+        left = path.stat().st_size - stream.tell()
+        storages: dict[str, int] = {}
+        for tensor in tensors.values():
+            if tensor.dtype is not None:
+                reached = int(dtype(tensor.dtype).nbytes(tensor.offset + prod(tensor.shape)))
+                storages[tensor.storage] = max(storages.get(tensor.storage, 0), reached)
+        needed = sum(_LENGTH + size for size in storages.values())
+        if left < needed:
+            raise FormatError(
+                f"{str(path)!r} is cut short: {left:,} bytes are left for tensors of {needed:,}.",
+                remedy="Copy or save it again.",
+            )
     return _graph(path, tensors, "torch.save")
-
-
-def _require_numbers(path: Path, tensors: Iterable[PickledTensor], left: int) -> None:
-    """After the pickles come the storages: a length each, and as many numbers as the tensors in it reach."""
-    storages: dict[str, int] = {}
-    for tensor in tensors:
-        if tensor.dtype is not None:
-            reached = int(dtype(tensor.dtype).nbytes(tensor.offset + prod(tensor.shape)))
-            storages[tensor.storage] = max(storages.get(tensor.storage, 0), reached)
-    needed = sum(_LENGTH + size for size in storages.values())
-    if left < needed:
-        raise FormatError(
-            f"{str(path)!r} is cut short: {left:,} bytes are left for tensors of {needed:,}.",
-            remedy="Copy or save it again.",
-        )
 
 
 def _graph(path: Path, tensors: Mapping[str, PickledTensor], form: str) -> Graph:

@@ -6,9 +6,8 @@ from typing import Any
 from inferometer.core.dims import Dim, evaluate, product, symbols_in
 from inferometer.core.errors import DomainError
 from inferometer.core.graph import Tensor
-from inferometer.formats.torch.program import ProgramCall, ProgramValue, Ref
+from inferometer.formats.torch.program import AtenRow, ProgramCall, ProgramValue, Ref, base_name
 from inferometer.formats.torch.scope import Bound, ProgramScope, is_in_place
-from inferometer.formats.torch.table import AtenRow, base_name
 
 _SMALL, _FLOATS = frozenset({"i8", "u8", "i4", "u4"}), frozenset({"f32", "f16", "bf16"})
 _WIDENING = frozenset({"expand", "expand_as", "broadcast_to"})

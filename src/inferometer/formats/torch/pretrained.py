@@ -21,8 +21,8 @@ from inferometer.core.errors import FormatError, MissingDependencyError
 from inferometer.core.graph import Block, Graph, Tensor
 from inferometer.formats.torch.convert import program_graph
 from inferometer.formats.torch.live import export_module, import_torch
-from inferometer.formats.torch.naming import rewritten
 from inferometer.formats.torch.program import format_of
+from inferometer.formats.torch.scope import rewritten
 from inferometer.formats.torch.walk import program_of
 
 _OURS = "inferometer"

@@ -6,9 +6,8 @@ from typing import Any
 
 from inferometer.core.dims import Dim, Symbol, product
 from inferometer.core.graph import Tensor
-from inferometer.formats.torch.program import Argument, ProgramCall, Ref, refs_in
+from inferometer.formats.torch.program import Argument, AtenRow, ProgramCall, Ref, refs_in
 from inferometer.formats.torch.scope import ProgramScope, UnreadableCallError
-from inferometer.formats.torch.table import AtenRow
 
 _FOUR_BITS = re.compile("int4pack|4bit")
 

@@ -23,24 +23,20 @@ class TorchReader:
     def match(self, peek: Peek) -> float:
         """By the names of the first members of a zip; pickles are claimed so that the refusal is a clear one."""
         if peek.head[:4] == _ZIP:
-            return _match_zip(peek.head)
+            from inferometer.formats.trust.archive import local_names  # noqa: PLC0415 - zip files only
+
+            whole = local_names(peek.head)
+            inner = [name.partition("/")[2] for name in whole]  # torch puts all members into one folder
+            if any(name in _PROGRAM or name.startswith(_PROGRAM_FOLDERS) for name in (*whole, *inner)):
+                return 0.9
+            # torch.jit.save puts the storages first, as data/0, data/1 …
+            return 0.7 if "data.pkl" in inner or any(_STORAGE.fullmatch(name) for name in inner) else 0.0
         if peek.head.startswith(LEGACY_MAGIC):
             return 0.9
         return 0.3 if _looks_pickled(peek.head) else 0.0
 
     def read(self, path: Path) -> Graph:
         return read_pt2(path)
-
-
-def _match_zip(head: bytes) -> float:
-    from inferometer.formats.trust.archive import local_names  # noqa: PLC0415 - zip files only
-
-    whole = local_names(head)
-    inner = [name.partition("/")[2] for name in whole]  # torch puts all members into one folder
-    if any(name in _PROGRAM or name.startswith(_PROGRAM_FOLDERS) for name in (*whole, *inner)):
-        return 0.9
-    # torch.jit.save puts the storages first, as data/0, data/1 …
-    return 0.7 if "data.pkl" in inner or any(_STORAGE.fullmatch(name) for name in inner) else 0.0
 
 
 def _looks_pickled(head: bytes) -> bool:

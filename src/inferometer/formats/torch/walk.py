@@ -4,8 +4,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from inferometer.core.dims import Dim
-from inferometer.formats.torch.body import module_path
-from inferometer.formats.torch.expressions import name_symbols, parse_size
+from inferometer.formats.torch.body import module_path, name_symbols, parse_size
 from inferometer.formats.torch.program import (
     Argument,
     HeldInput,

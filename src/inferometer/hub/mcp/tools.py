@@ -289,8 +289,7 @@ def models(access: Access, *, name: str | None = None, where: Names = None) -> M
     from inferometer.known.where import matching
     from inferometer.predict.ask import model_graph
     from inferometer.predict.memory.inventory import inventory
-    from inferometer.understand.view.inventories import inventory_document
-    from inferometer.understand.view.listings import model_table
+    from inferometer.understand.view.listings import inventory_document, model_table
     from inferometer.understand.view.records import MODEL_FIELDS, model_record
     from inferometer.understand.view.render import records
 

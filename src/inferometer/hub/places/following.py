@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Protocol
+from collections.abc import Callable
+from itertools import chain, repeat
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
+from inferometer.core import notices
 from inferometer.core.codec import decode
-from inferometer.core.errors import SchemaError
+from inferometer.core.errors import InferometerError, PlaceError, SchemaError
+from inferometer.core.frozen import frozen
 from inferometer.core.job import JobEvent, JobResult
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
 
     from inferometer.core.job import Job
 
@@ -76,3 +80,45 @@ def result_in(folder: JobFolder, job: Job) -> JobResult:
     log = folder.read(LOG)[-64_000:].decode("utf-8", "replace")
     remedy = "Run it again; if it is lost again, the device may have run out of memory."
     return JobResult(job=job, ended="lost", error=LOST, remedy=remedy, error_kind="EngineError", log=log)
+
+
+# Asking a place again that is away for a while: a job goes on there meanwhile.
+
+T = TypeVar("T")
+
+_WAITS_S = (0.5, 1.0, 2.0, 5.0, 10.0)
+
+
+@frozen
+class Patience:
+    """How long to wait for a place."""
+
+    title: str
+    seconds: float
+    sleep: Callable[[float], None]
+
+    def ask(
+        self,
+        ask: Callable[[], T],
+        *,
+        away: type[InferometerError],
+        says: Callable[[InferometerError], str],
+        again: Callable[[], None] = lambda: None,
+    ) -> T:
+        """Ask; where `away` is raised say so, do what `again` does and ask again, until the patience is at its end."""
+        waited = 0.0
+        for pause in chain(_WAITS_S, repeat(_WAITS_S[-1])):
+            try:
+                return ask()
+            except away as lost:
+                if waited == 0.0:
+                    notices.tell(says(lost))
+                if waited >= self.seconds:
+                    raise PlaceError(
+                        f"{self.title} did not come back within {self.seconds:g} s. {lost.message}",
+                        remedy="The job goes on there: the same command picks it up.",
+                    ) from None
+                again()
+                self.sleep(pause)
+                waited += pause
+        raise AssertionError  # the pauses have no end

@@ -21,8 +21,8 @@ from inferometer.core.job import JobEvent, JobResult
 from inferometer.core.json_text import parse_json
 from inferometer.core.units import format_duration, format_quantity, parse_quantity
 from inferometer.hub.places.base import Closing, Handle, LocalFiles, Missing, PlaceAddress, Ready
+from inferometer.hub.places.following import Patience
 from inferometer.hub.places.hub_client import API, HubAwayError, HubClient, hub_address, upload
-from inferometer.hub.places.patience import Patience
 from inferometer.hub.places.requests import require_known
 from inferometer.version import __version__
 

@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from inferometer.core import notices
 from inferometer.core.codec import decode, document
 from inferometer.core.errors import InferometerError
 from inferometer.core.frozen import frozen
@@ -17,13 +18,16 @@ from inferometer.core.settings import cache_folder
 from inferometer.hub.places import device_side
 from inferometer.hub.places.base import Closing, Handle, LocalFiles, Missing, PlaceAddress, Ready
 from inferometer.hub.places.following import JOB, follow, result_in
+from inferometer.measure.bench.loop import LoopProgress
 from inferometer.version import __version__
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from inferometer.core.job import JobEvent, JobResult
-
+    from inferometer.hub.places.base import Place
+    from inferometer.hub.places.requests import PackedJob
+    from inferometer.measure.bench.loop import Progress
 
 _AGE_S = 7 * 86_400.0  # of folders that a killed command left
 
@@ -124,3 +128,32 @@ class LocalProvider:
 
 
 provider: Any = LocalProvider()
+
+
+# Giving a job to a place and waiting for what comes of it.
+
+
+def run_at(place: Place, work: PackedJob, *, progress: Progress | None = None) -> JobResult | None:
+    """The result of a job, however it ended; None if somebody has to carry it to its device first.
+
+    Ctrl-C stops the job there and brings back what it has measured; a second Ctrl-C does not wait for that.
+    """
+    job = work.job if place.resumes else unique(work.job)
+    handle = place.submit(job, work.files)
+    try:
+        last = _watch(place, handle, 0, progress)
+    except KeyboardInterrupt:
+        notices.tell(f"Stopping the job on {place.title}. Ctrl-C again does not wait for what it measured.")
+        place.cancel(handle)
+        last = _watch(place, handle, 0, None)
+    return None if last is not None and not last.final else place.fetch(handle)
+
+
+def _watch(place: Place, handle: Handle, after: int, progress: Progress | None) -> JobEvent | None:
+    event = None
+    for event in place.events(handle, after):
+        if event.kind == "notice" and event.text:
+            notices.tell(event.text)
+        elif event.kind == "progress" and progress is not None:
+            progress(LoopProgress(stage=event.stage or "", done=event.done or 0, share=event.share or 0.0))
+    return event

@@ -80,7 +80,15 @@ class QaiHubPlace(ServicePlace):
 
         require_measurement(job, _TITLE, "it measures a model, and nothing else of ours runs there")
         require_taken(job, _TAKEN, _TITLE, "--unit, --runtime and --runs are what it takes")
-        model, options = _opened_there(job), _profile_options(job)
+        # What was asked for, as flags of a profile job.
+        request = request_of(job, Path())
+        if request.unit not in {None, *_UNITS}:
+            raise UnknownNameError(
+                "unit", str(request.unit), _UNITS, listing=f"A device there has {', '.join(_UNITS)}."
+            )
+        units = [f"--compute_unit {request.unit}"] if request.unit else []
+        runs = [f"--max_profiler_iterations {request.plan.runs}"] if request.plan and request.plan.runs else []
+        model, options = _opened_there(job), " ".join([*units, *runs])
         suffix = Path(model.entry).suffix
         runtime = job.runtime or _RUNS_IN.get(suffix, "onnxruntime")
         target = None if _RUNS_IN.get(suffix) == runtime else _compiled_for(runtime, suffix)
@@ -168,16 +176,6 @@ def _compiled_for(runtime: str, suffix: str) -> str:
             remedy=f"Give the model as ONNX, or leave out --runtime {runtime}.",
         )
     return _COMPILED[runtime]
-
-
-def _profile_options(job: Job) -> str:
-    """What was asked for, as flags of a profile job."""
-    request = request_of(job, Path())
-    if request.unit not in {None, *_UNITS}:
-        raise UnknownNameError("unit", str(request.unit), _UNITS, listing=f"A device there has {', '.join(_UNITS)}.")
-    units = [f"--compute_unit {request.unit}"] if request.unit else []
-    runs = [f"--max_profiler_iterations {request.plan.runs}"] if request.plan and request.plan.runs else []
-    return " ".join([*units, *runs])
 
 
 def _laid_out(model: JobModel, files: LocalFiles, folder: Path) -> Path:

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
+from inferometer.api.naming import open_chosen, profile_of
 from inferometer.core.codec import encode
 from inferometer.core.errors import DomainError, UnknownNameError
+from inferometer.core.frozen import frozen
+from inferometer.core.run import Run
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from inferometer.core.profile import Profile
-    from inferometer.core.run import Run
+    from inferometer.measure.bench.measurement import Measurement
     from inferometer.store.values import Metric
 
 MEDIA_TYPES = {
@@ -94,3 +98,96 @@ def _drawing(_run: Run, profile: Profile) -> bytes:
 FORMS: dict[str, Callable[[Run, Profile], bytes]] = {
     "json": _json, "csv": _csv, "md": _markdown, "html": _html, "trace.json": _trace, "svg": _drawing,
 }  # fmt: skip
+
+
+# The verbs that save a result as a file, and draw a chart of it: the hub's own pages and charts, without the hub.
+
+_FORMS = ("trace.json", "html", "md", "csv", "json", "svg", "png")
+
+
+@frozen
+class DrawnChart:
+    """A chart as its Vega-Lite `spec`. A notebook shows it; `save` writes .svg, .png, .html or .json."""
+
+    spec: dict[str, Any]
+
+    def __repr__(self) -> str:
+        title = self.spec.get("title", {})
+        return f"<chart: {title.get('text', '') if isinstance(title, dict) else title}>"
+
+    def save(self, path: str | Path) -> None:
+        from inferometer.understand.view.charts.render import save  # noqa: PLC0415 - a spec alone needs no vl-convert
+
+        save(self.spec, Path(path))
+
+    def _repr_svg_(self) -> str:
+        from inferometer.understand.view.charts.render import render  # noqa: PLC0415 - as above
+
+        return render(self.spec, "svg").decode()
+
+
+def chart(
+    what: Profile | Measurement | str | Path, name: str = "layers", *, store: str | Path | None = None
+) -> DrawnChart:
+    """One chart of a result: `chart("last", "roofline")`.
+
+    Names: layers, kinds, kinds-count, units, units-count, roofline, histogram, tokens, memory. A name that the
+    result has no chart of is refused with those it has. `what` is a profile, a measurement, a file, or a stored run.
+    """
+    from inferometer.hub.web.pages.run_charts import chart_spec  # noqa: PLC0415 - exporting alone needs no charts
+
+    return DrawnChart(spec=chart_spec(profile_of(what, store), name))
+
+
+def export(
+    what: Profile | Measurement | str | Path,
+    out: str | Path,
+    *,
+    chart: str | None = None,
+    store: str | Path | None = None,
+) -> Path:
+    """Save a result as a file whose name says what it is: a page, Markdown, CSV, JSON, a trace, the dataflow, a chart.
+
+    `export("last", "report.html")`. `what` is a profile, a measurement, a file, or a stored run; `chart` saves that one
+    chart as .svg, .png or .json.
+    """
+    from inferometer.measure.spans.files import write_whole  # noqa: PLC0415 - only who saves needs it
+
+    path = Path(out)
+    form = _form(path, chart)
+    if form == "html":
+        from inferometer.hub.web.serving import require_web  # noqa: PLC0415 - only pages need it
+
+        require_web()
+    run, metrics = _run_and_metrics(what, store)
+    data = exported_run(run, form, metrics) if chart is None else exported_chart(run, chart, form)
+    write_whole(path, [data])
+    return path
+
+
+def _form(path: Path, chart: str | None) -> str:
+    name = path.name.lower()
+    form = next((form for form in _FORMS if name == form or name.endswith(f".{form}")), None)
+    if form is None:
+        raise DomainError(
+            f"{path.name!r} has no suffix that says what to save.", remedy="Use .html, .md, .csv, .json or .svg."
+        )
+    if chart is not None and form not in {"svg", "png", "json"}:
+        raise DomainError(f"A chart cannot be saved as {path.name!r}.", remedy="Use .svg, .png or .json.")
+    if chart is None and form == "png":
+        raise DomainError("A .png can only be a chart.", remedy="Name one, for example --chart layers.")
+    return form
+
+
+def _run_and_metrics(
+    what: Profile | Measurement | str | Path, store: str | Path | None
+) -> tuple[Run, tuple[Metric, ...]]:
+    """A stored run with what it recorded over time; anything else becomes a run that was never stored."""
+    if isinstance(what, str) and not Path(what).is_file():
+        with open_chosen(store) as opened:
+            stored = opened.get(what)
+            return stored, opened.metrics(stored.id)
+    profile = profile_of(what, store)
+    name = Path(what).stem if isinstance(what, str | Path) else profile.model.name
+    created = profile.provenance.created if profile.provenance else ""
+    return Run(id=name, project="file", status="finished", created=created, profile=profile), ()

@@ -5,12 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from inferometer.core.errors import MissingDependencyError
-from inferometer.hub.web.assets import own_assets, vega_bundle
+from inferometer.hub.web.assets import Parts, bundled, html_report, own_assets, vega_bundle
 from inferometer.hub.web.pages.dataflow import dataflow_svg
 from inferometer.hub.web.pages.explaining import page_explanation
 from inferometer.hub.web.pages.run import held_of, run_values
 from inferometer.hub.web.rendering import render_template
-from inferometer.understand.view.html_report import Parts, bundled, html_report
 from inferometer.understand.view.model_graph import model_graph
 
 if TYPE_CHECKING:

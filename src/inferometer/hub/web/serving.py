@@ -145,11 +145,11 @@ def _tls(rules: Rules) -> dict[str, Any]:
 
 
 @contextlib.contextmanager
-def hub_in_thread(store: Store, rules: Rules) -> Iterator[str]:
-    """A hub in a thread of this process, for tests and benchmarks; yields its address."""
+def hub_in_thread(store: Store, rules: Rules, *, port: int = 0) -> Iterator[str]:
+    """A hub in a thread of this process, for tests and benchmarks; yields its address. Port 0 is any that is free."""
     import uvicorn  # noqa: PLC0415 - as above
 
-    with listen(rules.host, 0) as listening:
+    with listen(rules.host, port) as listening:
         port = listening.getsockname()[1]
         config = _config(store, rules, timeout_graceful_shutdown=1)
         server = uvicorn.Server(config)

@@ -9,22 +9,103 @@ from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal
 
+from inferometer.core import statistics
 from inferometer.core.frozen import frozen
 from inferometer.core.lazy import Framed, late
-from inferometer.core.profile import Environment, Profile
-from inferometer.measure.bench.figures import (
-    LATENCY,
-    SUSTAINED,
-    Figure,
-    Key,
-    op_times,
-    phase_times,
-    scalars,
-    served_times,
-)
+from inferometer.core.profile import Environment, OpTime, Phase, Profile
 from inferometer.measure.bench.measurement import TOOL, turns_of
 from inferometer.measure.bench.ranks import holm
 from inferometer.measure.bench.verdict import Call, Criteria, Evidence, Judgement, decide, weigh, weigh_intervals
+
+# The comparable numbers of a profile: the times of its phases and ops, and a few scalars.
+
+LATENCY, SUSTAINED = "latency", "sustained"
+_LATENCY_PHASES = ("forward", "run")
+_SERVED = ("e2e", "ttft", "tpot")
+
+Key = tuple[str | None, str]  # phase, where it is an op's, and name
+
+
+@frozen
+class Figure:
+    """A time, with whatever is known of its noise."""
+
+    value: float
+    samples: tuple[float, ...] | None = None
+    low: float | None = None
+    high: float | None = None
+
+    @classmethod
+    def of(cls, timed: Phase | OpTime) -> "Figure":
+        return cls(value=timed.time_s, samples=timed.samples_s or None, low=timed.low_s, high=timed.high_s)
+
+    @property
+    def interval(self) -> tuple[float, float, float] | None:
+        if self.low is None or self.high is None or not 0 < self.low <= self.value <= self.high:
+            return None
+        return self.low, self.value, self.high
+
+
+def phase_times(profile: Profile) -> dict[Key, Figure]:
+    """By metric name: the phase's, or `latency` for the one phase of a model without a cache.
+
+    `sustained` is what the phase that repeats takes in the end of a long run, where both were watched for one.
+    """
+    times: dict[Key, Figure] = {}
+    for phase in profile.phases:
+        is_latency = phase.name in _LATENCY_PHASES and profile.summary.latency_s is not None
+        times[None, LATENCY if is_latency else phase.name] = Figure.of(phase)
+    if (lasts := profile.sustained) is not None:
+        windows = tuple(each for at, each in zip(lasts.at_s, lasts.latency_s, strict=True) if at > lasts.steady_after_s)
+        times[None, SUSTAINED] = Figure(
+            value=lasts.steady_s, samples=windows or None, low=lasts.low_s, high=lasts.high_s
+        )
+    return times
+
+
+def served_times(profile: Profile) -> dict[Key, Figure]:
+    """Of a service under load, by level: `e2e at 4/s`, `ttft at 4/s`, `tpot at 4/s`; the headline level first."""
+    served = profile.served
+    if served is None:
+        return {}
+    from inferometer.core.traffic.figures import figures_of, median_of, times_of  # noqa: PLC0415 - numpy, for these alone
+
+    times: dict[Key, Figure] = {}
+    for level in sorted(served.levels, key=lambda level: level is not served.levels[served.headline]):
+        figures = figures_of(level)
+        for metric in _SERVED:
+            samples = times_of(level, metric)
+            stated = median_of(getattr(figures, f"{metric}_s"))
+            if samples or stated is not None:
+                value = statistics.median(samples) if samples else stated or 0.0
+                times[None, f"{metric} at {level.name}"] = Figure(value=value, samples=samples or None)
+    return times
+
+
+def op_times(profile: Profile) -> dict[Key, Figure]:
+    """By phase and name; the second op of the same name is `name #2`."""
+    times: dict[Key, Figure] = {}
+    for phase in profile.phases:
+        seen: dict[str, int] = {}
+        for op in phase.ops:
+            seen[op.name] = seen.get(op.name, 0) + 1
+            name = op.name if seen[op.name] == 1 else f"{op.name} #{seen[op.name]}"
+            times[phase.name, name] = Figure.of(op)
+    return times
+
+
+def scalars(profile: Profile) -> dict[str, float | None]:
+    """Figures of the headline that have no samples. An input is counted apart only where several ran at once."""
+    summary, batch, decode = profile.summary, profile.workload.batch, profile.phase("decode")
+    token_j = decode.energy_j if decode is not None else None
+    return {
+        "memory": summary.peak_memory_bytes,
+        "energy": summary.energy_j,
+        "energy_per_token": None if token_j is None else token_j / batch,
+        "energy_per_input": None if summary.energy_j is None or batch < 2 else summary.energy_j / batch,
+        "tokens_per_s": summary.tokens_per_s,
+    }
+
 
 _PRIMARY = (SUSTAINED, LATENCY, "decode", "prefill")  # what the verdict on the whole is of: the first that both have
 _COVERAGE = 0.95  # of the intervals that profiles carry
@@ -105,9 +186,9 @@ class _Terms:
 
 
 def compare(
-    a: Profile, b: Profile, *, criteria: Criteria | None = None, names: tuple[str, str] = ("A", "B")
+    a: Profile, b: Profile, *, criteria: Criteria | None = None, names: tuple[str, str] = ("A", "B"), ops: bool = True
 ) -> Comparison:
-    """Whether B is faster or slower than A, as a whole, in each phase and in each op."""
+    """Whether B is faster or slower than A, as a whole, in each phase and, with `ops`, in each op."""
     criteria = criteria or Criteria()
     turns = turns_of(a)
     terms = _Terms(
@@ -122,13 +203,14 @@ def compare(
     if not times:
         times = [ComparedMetric(name=LATENCY, verdict="undecided", reason="the two have no phase in common")]
     known = {metric.name for metric in times}
+    timed = (op_times(a), op_times(b)) if ops else ({}, {})
     return Comparison(
         a=names[0],
         b=names[1],
         metric=next((name for name in _PRIMARY if name in known), times[0].name),
         metrics=(*times, *_compared_scalars(a, b, criteria.threshold)),
-        ops=tuple(_judged(op_times(a), op_times(b), replace(terms, in_turns=False))),  # layers are measured apart
-        notes=tuple(_notes(a, b, names)),
+        ops=tuple(_judged(*timed, replace(terms, in_turns=False))),  # layers are measured apart
+        notes=(*_notes(a, b, names), *_alone(timed, names)),
         criteria=criteria,
     )
 
@@ -154,10 +236,13 @@ def _judged(a: Mapping[Key, Figure], b: Mapping[Key, Figure], terms: _Terms) -> 
     adjusted = iter(holm([evidence.p_value for *_, evidence in weighed if evidence and evidence.p_value is not None]))
     metrics = []
     for (phase, name), first, second, evidence in weighed:
-        row = ComparedMetric(name=name, phase=phase, verdict="undecided", reason="a time of 0 s has no ratio")
+        shown: dict[str, Any] = {"verdict": "undecided", "reason": "a time of 0 s has no ratio"}
         if evidence is not None:
-            row = _judged_row(row, evidence, next(adjusted) if evidence.p_value is not None else None, terms)
-        metrics.append(replace(row, a=first.value, b=second.value))
+            p_value = next(adjusted) if evidence.p_value is not None else None
+            judged = _undisturbed(_judgement(evidence, p_value, terms), terms)
+            shown = {name: getattr(evidence, name) for name in _FROM_EVIDENCE}
+            shown |= {"verdict": judged.verdict, "reason": judged.reason, "sure": judged.sure, "p_value": p_value}
+        metrics.append(ComparedMetric(name=name, phase=phase, a=first.value, b=second.value, **shown))
     return metrics
 
 
@@ -173,12 +258,6 @@ def _evidence(a: Figure, b: Figure, terms: _Terms) -> Evidence | None:
         return weigh_intervals(a.interval, b.interval, coverage=_COVERAGE)
     test = "predictions" if terms.predictions else "single numbers"
     return Evidence(ratio=b.value / a.value, low=None, high=None, p_value=None, test=test)
-
-
-def _judged_row(row: ComparedMetric, evidence: Evidence, p_value: float | None, terms: _Terms) -> ComparedMetric:
-    judged = _undisturbed(_judgement(evidence, p_value, terms), terms)
-    shown = {name: getattr(evidence, name) for name in _FROM_EVIDENCE}
-    return replace(row, verdict=judged.verdict, reason=judged.reason, sure=judged.sure, p_value=p_value, **shown)
 
 
 def _judgement(evidence: Evidence, p_value: float | None, terms: _Terms) -> Judgement:
@@ -246,7 +325,7 @@ def _compared_scalars(a: Profile, b: Profile, threshold: float) -> Iterator[Comp
 
 
 def _notes(a: Profile, b: Profile, names: tuple[str, str]) -> Iterator[str]:
-    """What else differs, and what one side lacks: a reader should know that two things may have changed."""
+    """What else differs: a reader should know that two things may have changed."""
     named = all(side.provenance is not None and side.provenance.tool == TOOL for side in (a, b))  # no models: names
     for what, first, second in (
         ("kind", a.kind, b.kind),
@@ -259,8 +338,12 @@ def _notes(a: Profile, b: Profile, names: tuple[str, str]) -> Iterator[str]:
             shown = "" if what == "workload" else f": {first} and {second}"
             yield f"The {what} differs{shown}."
     yield from _environment_notes(a.environment or Environment(), b.environment or Environment(), names)
-    for name, left, right in ((names[0], a, b), (names[1], b, a)):
-        alone = [op for _, op in op_times(left).keys() - op_times(right).keys()]
+
+
+def _alone(timed: tuple[Mapping[Key, Figure], Mapping[Key, Figure]], names: tuple[str, str]) -> Iterator[str]:
+    first, second = timed
+    for name, left, right in ((names[0], first, second), (names[1], second, first)):
+        alone = [op for _, op in left.keys() - right.keys()]
         if alone:
             more = f" and {len(alone) - _SHOWN} more" if len(alone) > _SHOWN else ""
             yield f"Only {name} has the op {', '.join(sorted(alone)[:_SHOWN])}{more}."

@@ -18,8 +18,7 @@ from collections.abc import Callable
 from inferometer.core.errors import UnitError, UnknownNameError
 from inferometer.core.frozen import frozen
 from inferometer.core.units import format_quantity, parse_quantity
-from inferometer.measure.bench.compare import UNITS, ComparedMetric, Comparison
-from inferometer.measure.bench.figures import LATENCY
+from inferometer.measure.bench.compare import LATENCY, UNITS, ComparedMetric, Comparison
 
 _RATES = ("tokens_per_s",)
 _COMPARISONS: dict[str, Callable[[float, float], bool]] = {

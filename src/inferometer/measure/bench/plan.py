@@ -41,7 +41,12 @@ class Plan:
                 raise DomainError(f"{name} must be a whole number of {least} or more, and is {value!r}.")
         for entry in fields(self):
             if entry.name in _TIMES and (value := getattr(self, entry.name)) is not None:
-                _require_time(entry.name, value, zero=entry.name in _MAY_BE_ZERO)
+                zero = entry.name in _MAY_BE_ZERO
+                real = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+                if not isinstance(value, int | float) or not real or value < 0 or (value == 0 and not zero):
+                    raise DomainError(
+                        f"{entry.name} must be {'0 s or more' if zero else 'more than 0 s'}, and is {value!r}."
+                    )
         for name in ("runs", "seconds"):
             least, most = getattr(self, name), getattr(self, f"{name}_at_most")
             if least > most:
@@ -64,9 +69,3 @@ _COUNTS = {
 }
 _TIMES = ("warmup_seconds_at_most", "seconds", "seconds_at_most", "timeout_s", "cooldown_s", "window_s")
 _MAY_BE_ZERO = ("seconds", "cooldown_s", "warmup_seconds_at_most")
-
-
-def _require_time(name: str, value: object, *, zero: bool) -> None:
-    real = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
-    if not isinstance(value, int | float) or not real or value < 0 or (value == 0 and not zero):
-        raise DomainError(f"{name} must be {'0 s or more' if zero else 'more than 0 s'}, and is {value!r}.")

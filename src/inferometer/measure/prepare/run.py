@@ -24,11 +24,10 @@ from inferometer.formats.trust.door import require_data
 from inferometer.known.engines import engine as engine_named
 from inferometer.known.files import row_named
 from inferometer.measure.bench.plan import Plan
-from inferometer.measure.prepare.artifact import bytes_of, goal_of, require_another, written
+from inferometer.measure.prepare.artifact import Origin, bytes_of, goal_of, keep_origin, require_another, written
 from inferometer.measure.prepare.calibration import RANDOM, ports_of, write_calibration
 from inferometer.measure.prepare.carrying_out import Made, carry_out
 from inferometer.measure.prepare.chain import chain_for, format_meant, formats_for, quantised_name
-from inferometer.measure.prepare.origin import Origin, keep_origin
 from inferometer.measure.prepare.proof import (
     MeasuredGain,
     ProvedFile,

@@ -31,9 +31,8 @@ from inferometer.formats.sizes import bind
 from inferometer.measure.bench.statistics import summarise
 from inferometer.measure.run.correct import Corrected, correct, rest_of, steady_mean
 from inferometer.measure.run.layers import Layers, graph_layers
-from inferometer.measure.run.ops import measured_ops
+from inferometer.measure.run.ops import measured_ops, with_steps
 from inferometer.measure.run.raw import event_seconds, memory_over_time
-from inferometer.measure.run.steps import with_steps
 from inferometer.version import __version__
 
 if TYPE_CHECKING:

@@ -25,11 +25,17 @@ from inferometer.measure.run.assemble import MeasuredSubject, assemble_profile
 from inferometer.measure.run.child import runtime_named
 from inferometer.measure.run.choose import choose_runtime
 from inferometer.measure.run.energy import with_energy
-from inferometer.measure.run.formats import main_format, mixture_note
 from inferometer.measure.run.inputs import index_limits, input_shapes
 from inferometer.measure.run.isolate import ChildLimits, isolated
-from inferometer.measure.run.model_file import PreparedModel, SyntheticWeights, facts_of, prepare_model
-from inferometer.measure.run.nodes import file_nodes
+from inferometer.measure.run.model_file import (
+    PreparedModel,
+    SyntheticWeights,
+    facts_of,
+    file_nodes,
+    main_format,
+    mixture_note,
+    prepare_model,
+)
 from inferometer.measure.run.order import MeasureOrder, TextOrder
 from inferometer.measure.run.raw import Raw
 from inferometer.measure.run.sustained import cool_down, sensor_readers, with_sustained
@@ -252,7 +258,7 @@ def _with_cause(
     verification: Verification, mine: MeasureRequest, right: MeasureRequest, folder: Path, tolerance: Tolerance | None
 ) -> Verification:
     """Adds that the two differ only in the last layer, if so: it turns rounding errors into another answer."""
-    from inferometer.measure.run.cut import without_last  # noqa: PLC0415 - only after a failure
+    from inferometer.measure.run.verify import without_last  # noqa: PLC0415 - only after a failure
 
     place = folder / "cut.onnx"
     last = without_last(Path(mine.model), place)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import field
 from importlib.util import find_spec
@@ -15,12 +16,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from inferometer.core.cache import is_kept
+from inferometer.core.dims import product
 from inferometer.core.errors import FormatError, InferometerError
 from inferometer.core.frozen import frozen
 from inferometer.core.graph import Graph, is_generative, require_layers
 from inferometer.core.plugins import load_all
 from inferometer.core.profile import ModelFacts
-from inferometer.engines.base import Ready
+from inferometer.engines.base import FileNode, Ready
 from inferometer.formats.resolve import read
 from inferometer.formats.sizes import bind
 from inferometer.known.files import row_named
@@ -30,7 +32,10 @@ from inferometer.predict.memory.footprint import footprint
 from inferometer.version import __version__
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from inferometer.core.binding import Binding
+    from inferometer.core.graph import Op
     from inferometer.core.workload import Workload
     from inferometer.engines.base import Runtime
 
@@ -224,4 +229,64 @@ def facts_of(prepared: PreparedModel, workload: Workload, sizes: Mapping[str, in
             source=str(prepared.path),
         ),
         binding,
+    )
+
+
+# The formats in which a file stores its weights. A quantised file mixes several: norms in f32, a wider head.
+
+_MULTIPLIED = frozenset({"linear", "matmul", "convolution", "moe_experts", "recurrent"})
+_INDICES = frozenset({"i64", "i32", "bool"})  # tables of positions, as a windowed transformer keeps: no weights' format
+_FEW = 0.01  # of the parameters: norms and biases in another format do not count as a mixture
+
+
+def main_format(graph: Graph) -> str | None:
+    """The format of most weights in matrix products; None if the file does not say."""
+    counts = _elements(graph, _MULTIPLIED) or _elements(graph)
+    return max(counts, key=counts.__getitem__) if counts else None
+
+
+def mixture_note(graph: Graph) -> Iterable[str]:
+    """The share of each format, if there is more than one."""
+    counts = _elements(graph)
+    shares = [(name, count / sum(counts.values())) for name, count in counts.most_common()]
+    shown = [f"{name} {share:.0%}" for name, share in shares if share >= _FEW]
+    if len(shown) > 1:
+        yield f"The weights are stored as {', '.join(shown)} (of the parameters)."
+
+
+def _elements(graph: Graph, kinds: frozenset[str] | None = None) -> Counter[str]:
+    """Parameters by format. A weight counts once, however many ops use it."""
+    counts: Counter[str] = Counter()
+    seen: set[str] = set()
+    for block, op in graph.ops():
+        for tensor in op.weights if kinds is None or op.kind in kinds else ():
+            size, name = product(tensor.shape), block.full_name(tensor.name)  # blocks may share their template names
+            if tensor.dtype not in {None, *_INDICES} and isinstance(size, int) and name not in seen:
+                seen.add(name)
+                counts[str(tensor.dtype)] += size * (block.count if "{}" in tensor.name else 1)
+    return counts
+
+
+# The nodes of a file as its reader found them, for an engine that cannot list them itself.
+#
+# OpenVINO gives the operators of a TFLite file names of its own, and shows its own format only as it read it.
+
+
+def file_nodes(graph: Graph, binding: Binding) -> tuple[FileNode, ...]:
+    """Empty for a format that lists no operators: weights alone, or a config."""
+    ops = [op for _, op in graph.ops()]
+    listed = all(op.source_type for op in ops) and all(block.count == 1 for block in graph.blocks)
+    return tuple(_node(op, binding) for op in ops) if listed else ()
+
+
+def _node(op: Op, binding: Binding) -> FileNode:
+    result = op.outputs[0] if op.outputs else None
+    known = result is not None and result.symbols <= binding.sizes.keys()
+    shape: tuple[Any, ...] | None = binding.shape(result) if result is not None and known else None
+    return FileNode(
+        name=op.name,
+        kind=op.source_type or op.kind,
+        inputs=tuple(tensor.name for tensor in op.inputs),
+        outputs=tuple(tensor.name for tensor in op.outputs),
+        shape=None if shape is None else tuple(int(size) for size in shape),
     )

@@ -33,7 +33,7 @@ from typing import TYPE_CHECKING
 from inferometer.core.dtypes import dtype
 from inferometer.core.errors import InferometerError
 from inferometer.core.frozen import frozen
-from inferometer.measure.run.formats import main_format
+from inferometer.measure.run.model_file import main_format
 
 if TYPE_CHECKING:
     from inferometer.core.graph import Graph, Op

@@ -11,10 +11,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from inferometer.core.errors import FormatError
+from inferometer.core.errors import FormatError, InferometerError
 from inferometer.core.frozen import frozen
 from inferometer.core.profile import Verification
+from inferometer.engines.onnx_nodes import load_model, name_nodes
 from inferometer.measure.run.tolerance import EXACT, Noise, Tolerance
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -265,3 +269,36 @@ def _nll(logits: Array, ids: Array) -> float:
     log_sum = np.log(np.exp(shifted).sum(-1))
     chosen = shifted[np.arange(len(ids) - 1), ids[1:]]
     return float((log_sum - chosen).mean()) if len(ids) > 1 else 0.0
+
+
+# A model without its last layer, to see whether two runtimes differ only there or before it.
+#
+# A softmax of very large numbers depends on their last bit. If its outputs differ, that says nothing about the layers
+# before it; their outputs do.
+
+
+def without_last(path: Path, place: Path) -> str | None:
+    """Write the ONNX model without its last layer to `place`, and return that layer's name.
+
+    None if there is no single last layer: several outputs, weights beside the file, or another format.
+    """
+    if path.suffix != ".onnx" or not path.is_file():
+        return None
+    try:
+        model = load_model(path)
+    except InferometerError:
+        return None
+    graph = model.graph
+    if len(graph.output) != 1 or any(tensor.data_location for tensor in graph.initializer):
+        return None
+    name_nodes(model)
+    makers = {name: node for node in graph.node for name in node.output}
+    last = makers.get(graph.output[0].name)
+    taken = [name for name in (last.input if last else ()) if name in makers]
+    if last is None or len(taken) != 1:
+        return None
+    graph.output[0].name = taken[0]
+    graph.output[0].type.tensor_type.ClearField("shape")  # the output of the layer before may have another shape
+    place.parent.mkdir(parents=True, exist_ok=True)
+    place.write_bytes(model.SerializeToString())
+    return f"{last.op_type} {last.name!r}"

@@ -5,8 +5,8 @@ made of that.
 """
 
 from inferometer.measure.spans.build import from_trace
+from inferometer.measure.spans.files import load, merge, save
 from inferometer.measure.spans.keeping import Everything, Reservoir, Ring
-from inferometer.measure.spans.loading import load, merge, save
 from inferometer.measure.spans.profiler import Profiler, export
 from inferometer.measure.spans.recorder import Measure
 from inferometer.measure.spans.recording import Recording

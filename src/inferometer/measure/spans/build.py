@@ -282,37 +282,8 @@ def from_trace(trace: Trace) -> Recording:
     columns |= _lanes_of(spans, [row for row, _ in parts])
     columns["parent"] = [-1 if span.parent is None else span.parent for span in spans] + [row for row, _ in parts]
     columns["failed"] = [span.failed for span in spans] + [False] * len(parts)
-    for column, values in _extras_of(spans).items():
-        if any(value is not None for value in values):
-            columns[column] = values + [None] * len(parts)
-    run = RecordingRun(clock=trace.clock, started_at=trace.started_at, dropped=trace.dropped)
-    return build([SpanBatch(count=len(spans) + len(parts), columns=columns)], run=run)
-
-
-def _lanes_of(spans: Sequence[Span], owners: Sequence[int]) -> dict[str, list[Any]]:
-    """Where each span ran, and then each segment."""
-    tasks = _task_numbers({span.task for span in spans if span.task is not None})
-    where: dict[str, list[Any]] = {
-        "process": [span.process or 0 for span in spans],
-        "thread": [span.thread or 0 for span in spans],
-        "task": [None if span.task is None else tasks[span.task] for span in spans],
-    }
-    return {name: column + [column[row] for row in owners] for name, column in where.items()}
-
-
-def _task_numbers(names: Iterable[str]) -> dict[str, int]:
-    """Our own names say their number (see `Lane`); others get numbers that are free."""
-    ours = {name: int(match[2]) * (1 if match[1] == "task" else -1) for name in names if (match := _TASK(name))}
-    free = (number for number in count(1) if number not in ours.values())
-    return ours | {name: next(free) for name in sorted(names) if name not in ours}
-
-
-_TASK = re.compile(r"(task|callbacks) ([1-9][0-9]{0,17})", re.ASCII).fullmatch
-
-
-def _extras_of(spans: Sequence[Span]) -> dict[str, list[Any]]:
     begun = [None if span.device_s is None else span.device_start_ns for span in spans]
-    return {
+    extras: dict[str, list[Any]] = {
         "rss_delta_bytes": [span.memory_delta_bytes for span in spans],
         "rss_peak_bytes": [span.memory_peak_bytes for span in spans],
         "device_start": begun,
@@ -322,6 +293,29 @@ def _extras_of(spans: Sequence[Span]) -> dict[str, list[Any]]:
         ],
         "energy": [span.energy_j for span in spans],
     }
+    for column, values in extras.items():
+        if any(value is not None for value in values):
+            columns[column] = values + [None] * len(parts)
+    run = RecordingRun(clock=trace.clock, started_at=trace.started_at, dropped=trace.dropped)
+    return build([SpanBatch(count=len(spans) + len(parts), columns=columns)], run=run)
+
+
+def _lanes_of(spans: Sequence[Span], owners: Sequence[int]) -> dict[str, list[Any]]:
+    """Where each span ran, and then each segment."""
+    # Our own names say their number (see `Lane`); others get numbers that are free.
+    names = {span.task for span in spans if span.task is not None}
+    ours = {name: int(match[2]) * (1 if match[1] == "task" else -1) for name in names if (match := _TASK(name))}
+    free = (number for number in count(1) if number not in ours.values())
+    tasks = ours | {name: next(free) for name in sorted(names) if name not in ours}
+    where: dict[str, list[Any]] = {
+        "process": [span.process or 0 for span in spans],
+        "thread": [span.thread or 0 for span in spans],
+        "task": [None if span.task is None else tasks[span.task] for span in spans],
+    }
+    return {name: column + [column[row] for row in owners] for name, column in where.items()}
+
+
+_TASK = re.compile(r"(task|callbacks) ([1-9][0-9]{0,17})", re.ASCII).fullmatch
 
 
 def batches_of(recording: Recording, *, by_end: bool = False, rows: int = 8192) -> Iterator[SpanBatch]:

@@ -1,11 +1,13 @@
 """The profiler: spans around your own code, and the reports, statistics and files made of them."""
 
+import functools
+import inspect
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncGenerator, Callable, Generator, Iterator
 from contextlib import AbstractContextManager
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Protocol, Self, TypeVar
+from typing import Any, Protocol, Self, TypeVar, cast
 
 from inferometer.core import settings
 from inferometer.core.errors import UnknownNameError
@@ -13,16 +15,108 @@ from inferometer.core.lazy import late
 from inferometer.core.trace import Trace
 from inferometer.measure.spans.batch import NUMBERS, SpanBatch
 from inferometer.measure.spans.build import build
-from inferometer.measure.spans.files import write_batches, write_whole
+from inferometer.measure.spans.files import run_facts, write_batches, write_whole
 from inferometer.measure.spans.keeping import Everything, Keep
-from inferometer.measure.spans.loading import run_facts
 from inferometer.measure.spans.record import NOTE, SEGMENT, Clock, Making, Open, nothing
 from inferometer.measure.spans.recorder import Measure, SpanRecorder
 from inferometer.measure.spans.recording import Recording, RecordingRun
 from inferometer.measure.spans.span_stats import SpanStats, stats
-from inferometer.measure.spans.wrap import wrap
+
+# Functions with a span around every call: plain, async, generators and async generators.
+#
+# A generator's span is opened anew each time it runs: what its consumer does between two items is not its time.
 
 F = TypeVar("F", bound=Callable[..., Any])
+
+
+def wrap(function: F, opened: Callable[[], AbstractContextManager[Any]]) -> F:
+    """`opened` makes the span; it is asked at every call, so that switching the profiler on and off is seen."""
+    if inspect.isasyncgenfunction(function):
+        wrapped: Callable[..., Any] = _async_generator(function, opened)
+    elif inspect.isgeneratorfunction(function):
+        wrapped = _generator(function, opened)
+    elif inspect.iscoroutinefunction(function):
+
+        @functools.wraps(function)
+        async def wrapped(*args: Any, **kwargs: Any) -> Any:
+            with opened():
+                return await function(*args, **kwargs)
+    else:
+
+        @functools.wraps(function)
+        def wrapped(*args: Any, **kwargs: Any) -> Any:
+            with opened():
+                return function(*args, **kwargs)
+
+    return cast("F", wrapped)
+
+
+def _generator(
+    function: Callable[..., Generator[Any, Any, Any]], opened: Callable[[], AbstractContextManager[Any]]
+) -> Callable[..., Generator[Any, Any, Any]]:
+    @functools.wraps(function)
+    def wrapped(*args: Any, **kwargs: Any) -> Generator[Any, Any, Any]:
+        inner = function(*args, **kwargs)
+        step: Callable[[], Any] = functools.partial(next, inner)
+        while True:
+            with opened():
+                item, ended = _stepped(step)
+            if ended:
+                return item
+            try:
+                sent = yield item
+            except GeneratorExit:
+                inner.close()
+                raise
+            except BaseException as error:  # noqa: BLE001 - whatever is thrown in goes to the generator itself
+                step = functools.partial(inner.throw, error)
+            else:
+                step = functools.partial(inner.send, sent)
+
+    return wrapped
+
+
+def _stepped(step: Callable[[], Any]) -> tuple[Any, bool]:
+    """An item, or what the generator returned: its end is no error, and must not mark the span as failed."""
+    try:
+        return step(), False
+    except StopIteration as stop:
+        return stop.value, True
+
+
+def _async_generator(
+    function: Callable[..., AsyncGenerator[Any, Any]], opened: Callable[[], AbstractContextManager[Any]]
+) -> Callable[..., AsyncGenerator[Any, Any]]:
+    @functools.wraps(function)
+    async def wrapped(*args: Any, **kwargs: Any) -> AsyncGenerator[Any, Any]:
+        inner = function(*args, **kwargs)
+        step: Callable[[], Any] = functools.partial(inner.asend, None)
+        try:
+            while True:
+                with opened():
+                    item, ended = await _async_stepped(step)
+                if ended:
+                    return
+                try:
+                    sent = yield item
+                except GeneratorExit:
+                    raise
+                except BaseException as error:  # noqa: BLE001 - whatever is thrown in goes to the generator itself
+                    step = functools.partial(inner.athrow, error)
+                else:
+                    step = functools.partial(inner.asend, sent)
+        finally:
+            await inner.aclose()
+
+    return wrapped
+
+
+async def _async_stepped(step: Callable[[], Any]) -> tuple[Any, bool]:
+    try:
+        return await step(), False
+    except StopAsyncIteration:
+        return None, True
+
 
 # As `late` finds them: a program that only records loads no renderer.
 EXPORTS: dict[str, str] = {

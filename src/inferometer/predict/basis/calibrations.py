@@ -189,10 +189,15 @@ def calibration_for(device: str, runtime: str, dtype: str, setup: HostSetup | No
 
     The same files give the same object, because pricing caches what it prepared by the calibration's identity.
     """
-    folders = (own_folder(), SHIPPED)
-    stamps = tuple(_changed_ns(folder) for folder in folders)
+    folder, *stamps = calibrations_stamp()
     now = None if setup is None else (tuple(sorted(setup.versions.items())), setup.threads)
-    return _cached_choice((device, runtime, dtype), folders[0], stamps, now)
+    return _cached_choice((device, runtime, dtype), folder, tuple(stamps), now)
+
+
+def calibrations_stamp() -> tuple[Path, int, int]:
+    """The user's folder, and when it and the shipped one were changed: what is chosen from them holds until then."""
+    own = own_folder()
+    return own, _changed_ns(own), _changed_ns(SHIPPED)
 
 
 def _changed_ns(folder: Path) -> int:

@@ -68,6 +68,10 @@ class Timeline:
 
     monomials: tuple[Monomial, ...]
     matrix: Any  # [steps + 2, monomials]
+    numbers: list[list[float]] = field(init=False, repr=False)  # … as lists
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "numbers", self.matrix.tolist())
 
 
 @frozen
@@ -89,11 +93,13 @@ class Passing:
         timeline = self.first if first else self.later
         if timeline is None:
             return self._counted(binding)
-        shape = np.broadcast_shapes(*(np.shape(value) for value in sizes.values()))
         known = {name: sizes[name] for name in SYMBOLIC}
+        shape: tuple[int, ...] = ()
+        if any(isinstance(value, np.ndarray) for value in sizes.values()):
+            shape = np.broadcast_shapes(*(np.shape(value) for value in sizes.values()))
         if not shape:  # a lone workload is some thirty products: fewer than what calling numpy takes
-            values = [prod(known[name] for name in monomial) for monomial in timeline.monomials]
-            *steps, state, cache = (sum(map(mul, row, values)) for row in timeline.matrix.tolist())
+            values = [prod([known[name] for name in monomial]) for monomial in timeline.monomials]
+            *steps, state, cache = [sum(map(mul, row, values)) for row in timeline.numbers]
             return MemoryUse(
                 kv_bytes=cache + (_cache_bytes(self.windowed, binding) if self.windowed else 0.0),
                 state_bytes=state,

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from inferometer.core.frozen import frozen
+from inferometer.core.kept import Kept
 from inferometer.known.engines import known_engine
 from inferometer.predict.precision import is_autocast
 from inferometer.predict.work.classes import FREE, class_of, form_of
@@ -466,7 +467,7 @@ def half_of(spreads: Mapping[str, float], standing: Standing, quantity: str, *, 
     told = next((spreads[name] for name in names if name in spreads), None)
     if told is not None:
         return told
-    if known in UNMEASURED[:-1] and not any(name.endswith(f":seen:{known}") for name in spreads):
+    if known in UNMEASURED[:-1] and known not in _told_of_seen(spreads):
         return half_of(spreads, standing, quantity, near=near, known=UNMEASURED[-1])
     if near != "seen" and known != "known":  # the two doubts are of different things, and add as such
         ways = (("seen", known), (near, "known"))
@@ -475,6 +476,18 @@ def half_of(spreads: Mapping[str, float], standing: Standing, quantity: str, *, 
     if near == "stranger" or (near == "seen" and known == "known"):
         return half_of(spreads, standing, quantity, near="unseen", known=known)
     return UNKNOWN_SPREAD
+
+
+_of_seen = Kept(8)  # there are two sets of spreads, beside those that a fit tries
+
+
+def _told_of_seen(spreads: Mapping[str, float]) -> frozenset[str]:
+    """How models may be known of which something is told on devices that were seen: the last words of the names."""
+    return _of_seen.get_or_make(
+        len(spreads),
+        (spreads,),
+        lambda: frozenset(name.rpartition(":seen:")[2] for name in spreads if ":seen:" in name),
+    )
 
 
 def source_half(spreads: Mapping[str, float], unit: str, *, near: str, fitted: bool) -> float:

@@ -477,6 +477,11 @@ def _message_curve(op: Op, kernels: Tables) -> Curve | None:
 # what changes from step to step
 
 
+def sizes_key(row: OpRow) -> Any:
+    """The same for rows whose `kernel_sizes` are."""
+    return id(row) if row.op.kind == "attention" else (row.scale.batch, row.op.inputs[0].shape[:-1])
+
+
 def kernel_sizes(row: OpRow, binding: Binding) -> dict[str, Any]:
     """The sizes that a row's curve is read at, in one step: rows of a product, sequences and tokens of attention."""
     op = row.op

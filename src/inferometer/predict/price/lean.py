@@ -19,7 +19,7 @@ import numpy as np
 
 from inferometer.core.dims import Dim
 from inferometer.core.frozen import frozen
-from inferometer.predict.price.kernel_floors import PeakRates, peak_rates
+from inferometer.predict.price.kernel_floors import PeakRates
 from inferometer.predict.price.kernels import Curve, kernel_sizes
 from inferometer.predict.price.price import Levels
 from inferometer.predict.price.rates import Covered
@@ -223,7 +223,7 @@ def lean_of(plan: PricePlan, phase: str, counts: Any) -> LeanPart | None:
     return LeanPart(
         rows=tuple(_rows(plan, phase, counts, by_name)),
         levels=plan.levels,
-        peaks=peak_rates(plan.device),
+        peaks=plan.peaks,
         dims={axis: rates.dims[axis] for table in rates.covered for axis in table.axes if isinstance(axis, int)},
         times=float(pace.kernels),
         waiting_s=float(pace.kernels * (counts @ overhead)),
@@ -232,7 +232,11 @@ def lean_of(plan: PricePlan, phase: str, counts: Any) -> LeanPart | None:
 
 def _rows(plan: PricePlan, phase: str, counts: Any, by_name: Mapping[str, Any]) -> Iterator[LeanRow]:
     prepared, rates, pace = plan.prepared, plan.rates_in(phase), plan.pace(phase)
-    names, constant = prepared.monomials, np.array([not monomial for monomial in prepared.monomials], float)
+    constant = np.array([not monomial for monomial in prepared.monomials], float)
+    names = [
+        (monomial.count("batch"), tuple([name for name in monomial if name != "batch"]))
+        for monomial in prepared.monomials
+    ]
     inverse = {key: np.broadcast_to(value, (len(counts), 1)) for key, value in pace.inverse_peaks.items()}
     bare = sum(by_name[f"flops:{key}"] * value for key, value in inverse.items())
     together = sum(inverse.values())
@@ -245,9 +249,15 @@ def _rows(plan: PricePlan, phase: str, counts: Any, by_name: Mapping[str, Any]) 
     held = by_name["weights"] + by_name["kv"]
     moved = held + by_name["extra_bytes"]
     moving = (moved + by_name["activations"]) / plan.levels.bandwidth
-    flops = sum(by_name[f"flops:{key}"] for key in inverse)
+    counted = {
+        "flops": sum(by_name[f"flops:{key}"] for key in inverse), "bytes": held + by_name["activations"],
+        "weight_bytes": by_name["weights"], "kv_bytes": by_name["kv"],
+    }  # fmt: skip
     for number, row in enumerate(prepared.rows):
         covered = tuple(table for table in rates.covered if table.number == number)
+        axes = {axis for table in covered for axis in table.axes if isinstance(axis, str)}
+        if number in prepared.tables:
+            axes.add("weight_bytes")
         own = {name: float(values[number]) for name, values in column.items()}
         yield LeanRow(
             row=row,
@@ -261,12 +271,7 @@ def _rows(plan: PricePlan, phase: str, counts: Any, by_name: Mapping[str, Any]) 
             moving=_factors(moving[number] / own["memory_share"] + constant * own["memory_ramp_s"], names)
             if plan.levels.cache_bandwidth is None
             else None,
-            counted={
-                "flops": _factors(flops[number], names),
-                "bytes": _factors(held[number] + by_name["activations"][number], names),
-                "weight_bytes": _factors(by_name["weights"][number], names),
-                "kv_bytes": _factors(by_name["kv"][number], names),
-            },
+            counted={axis: _factors(counted[axis][number], names) for axis in axes},
             most=prepared.tables.get(number),
             memory_share=own["memory_share"],
             memory_ramp_s=own["memory_ramp_s"],
@@ -280,11 +285,10 @@ def _rows(plan: PricePlan, phase: str, counts: Any, by_name: Mapping[str, Any]) 
         )
 
 
-def _factors(row: Any, monomials: Sequence[tuple[str, ...]]) -> Factors:
-    """A row of coefficients by the power of the batch."""
+def _factors(row: Any, monomials: Sequence[tuple[int, tuple[str, ...]]]) -> Factors:
+    """A row of coefficients by the power of the batch; of each monomial, that power and its other names."""
     found: dict[int, list[tuple[tuple[str, ...], float]]] = {}
-    for monomial, factor in zip(monomials, row.tolist(), strict=True):
+    for (power, inner), factor in zip(monomials, row.tolist(), strict=True):
         if factor:
-            inner = tuple(name for name in monomial if name != "batch")
-            found.setdefault(len(monomial) - len(inner), []).append((inner, factor))
-    return tuple((power, tuple(terms)) for power, terms in sorted(found.items()))
+            found.setdefault(power, []).append((inner, factor))
+    return tuple([(power, tuple(terms)) for power, terms in sorted(found.items())])

@@ -100,16 +100,18 @@ def _is_alike(values: Any) -> Any:
 def _only(plan: PricePlan, numbers: list[int], phase: str) -> PricePlan:
     """The plan of some of the rows, none of which waits for the host."""
     rates, pace = plan.rates_in(phase), plan.pace(phase)
-    index = {number: index for index, number in enumerate(numbers)}
+    index, first = {number: index for index, number in enumerate(numbers)}, dict[int, int]()
+    timed = [(number, alike) for number, alike in rates.timed.items() if number in index]
     some = replace(
         rates,
         covered=tuple(replace(each, number=index[each.number]) for each in rates.covered if each.number in index),
         curves={index[number]: curve for number, curve in rates.curves.items() if number in index},
+        timed={index[number]: index[first.setdefault(alike, number)] for number, alike in timed},
     )
     columns: dict[str, Any] = {
         each.name: value[numbers]
         for each in fields(pace)
-        if isinstance(value := getattr(pace, each.name), np.ndarray) and value.ndim == 2
+        if each.init and isinstance(value := getattr(pace, each.name), np.ndarray) and value.ndim == 2
     }
     peaks = {key: value[numbers] if np.ndim(value) else value for key, value in pace.inverse_peaks.items()}
     return replace(
@@ -188,7 +190,7 @@ def _at_once(part: PlanPart, sizes: Mapping[str, Any], phase: str) -> Any:
     rates, work = plan.rates_in(phase), plan.prepared.quantities(sizes)
     slower = rates.slower(plan.prepared.binding(sizes), work, doubt=False)[0] if rates.covered else None
     if rates.curves:
-        slower = plan.as_measured(slower, rates, sizes, work)
+        slower = plan.as_measured(slower, rates, sizes, plan.ideals(work))
     priced, _ = price_rows(
         work,
         plan.pace(phase),

@@ -36,7 +36,7 @@ from inferometer.predict.price.deviations import (
     model_effect,
     standing_of,
 )
-from inferometer.predict.price.kernel_floors import peak_rates
+from inferometer.predict.price.kernel_floors import PeakRates, peak_rates
 from inferometer.predict.price.kernels import kernel_curve, kernel_sizes, kernel_tables
 from inferometer.predict.price.likeness import features_of
 from inferometer.predict.price.price import Levels, levels_of, require_rate
@@ -63,7 +63,9 @@ _SAID = {"forward": "run", "prefill": "read a prompt", "decode": "make tokens"}
 class PricePlan:
     prepared: PreparedWork
     device: Device
+    standing: Standing  # with the settings of the run that fitted levels know
     levels: Levels
+    peaks: PeakRates
     inverse_peaks: Mapping[str, Any]
     weights_bytes: float
     overheads: Overheads
@@ -73,7 +75,6 @@ class PricePlan:
     notes: tuple[str, ...] = ()
     arithmetic: tuple[str, ...] = ()  # the formats that matrix products are computed in
     effects: Mapping[str, ModelEffect] = field(default_factory=dict)  # by phase, of rows that are priced by the fit
-    variants: tuple[str, ...] = ()  # settings of the run that fitted levels may know
     host_speed: float = 1.0  # over the host that the overheads were measured on
     stage: int = 1  # devices that share a layer
     streamed: float = 0.0  # the share of the weights that the device cannot hold: its host sends them at every step
@@ -94,14 +95,16 @@ class PricePlan:
         slower, far = None, 0.0
         if rates.covered:
             slower, far = rates.slower(self.prepared.binding(sizes), quantities, doubt=doubt)
+        at_peaks = ideals(quantities, pace.inverse_peaks, pace.inverse_peak, pace.levels)
         if rates.curves:
-            slower = self.as_measured(slower, rates, sizes, quantities)
+            slower = self.as_measured(slower, rates, sizes, at_peaks[1:])
         priced, waiting = price_rows(
             quantities,
             pace,
             counts,
             resident=self.resident(quantities) if doubt or self.needs_floor(quantities) else None,
             slower=slower,
+            at_peaks=at_peaks,
             spread=rates.spread
             * self.doubt(rates, phase)
             * (1 + far),  # outside of a table's grid the doubt grows with the distance
@@ -122,10 +125,6 @@ class PricePlan:
             rows=self.prepared.rows,
             host_s=waiting,
         )
-
-    @property
-    def standing(self) -> Standing:
-        return standing_in(self.prepared, self.device, self.variants)
 
     def rates_in(self, phase: str) -> Rates:
         if phase not in self.rates:
@@ -160,6 +159,7 @@ class PricePlan:
                 )
             )
             host, step = self._fitted(rates, host, step, effect)
+            step += self._choosing_s(phase)
             host /= self.host_speed
             factors = {} if self.calibration is None else self.calibration.factors
             self.paces[phase] = Pace(
@@ -177,6 +177,17 @@ class PricePlan:
                 kernels=factors.get(f"kernels.{phase}", 1.0),
             )
         return self.paces[phase]
+
+    def _choosing_s(self, phase: str) -> float:
+        """What the loop around a model takes to choose a token of its words: steps were calibrated without it.
+
+        The words of one sequence are looked at by one block of threads, those of others beside it.
+        """
+        if phase not in {"prefill", "decode"} or self.calibration is None or self.calibration.is_published:
+            return 0.0
+        heads = [row.op.outputs[0].shape[-1] for row in self.prepared.rows if "logits" in row.op.symbols]
+        words = max((each for each in heads if isinstance(each, int)), default=0)
+        return self.overheads.looped_s("choose", phase) + words * self.overheads.looped_s("word", phase)
 
     def _unpack(self, rates: Rates) -> Any:
         """Rows that unpacking the weights takes as long as: the fit's, and the runtime's own where nothing tells."""
@@ -201,7 +212,7 @@ class PricePlan:
 
     def ideals(self, quantities: Quantities) -> tuple[Any, Any]:
         """Seconds of arithmetic and of memory at their peaks, with what the runtime does on top of the ops' work."""
-        return ideals(quantities, self.inverse_peaks, self.levels)[1:]
+        return ideals(quantities, self.inverse_peaks, sum(self.inverse_peaks.values()), self.levels)[1:]
 
     def needs_floor(self, quantities: Quantities) -> bool:
         """Whether a price could lie below its floor: factors and effects may be below 1, and links raise floors."""
@@ -215,17 +226,21 @@ class PricePlan:
         """Bytes that every step reads: where they fit into a cache, nothing has to come from main memory."""
         return self.weights_bytes + over_rows(self.prepared.counts(once=False), quantities.kv)
 
-    def as_measured(self, slower: Any, rates: Rates, sizes: Mapping[str, Any], q: Quantities) -> Any:
-        """`slower` with what makes the longer stream of each row as long as its kernel was measured to take."""
-        slower = np.ones((2, *q.bytes.shape)) if slower is None else slower
-        longer = np.maximum(*self.ideals(q))
-        binding, peaks = self.prepared.binding(sizes), peak_rates(self.device)
-        for number, curve in rates.curves.items():
-            row = self.prepared.rows[number]
-            if row.op_class != "collective":
-                seconds = np.ravel(curve.seconds(peaks, kernel_sizes(row, binding)))
-                # A femtosecond is far below any op: it only keeps a row without work from dividing by nothing.
-                slower[:, number] = seconds / np.maximum(longer[number], 1e-15)
+    def as_measured(self, slower: Any, rates: Rates, sizes: Mapping[str, Any], at_peaks: tuple[Any, Any]) -> Any:
+        """`slower` with what makes the longer stream of each row as long as its kernel was measured to take.
+
+        `at_peaks` are the seconds of arithmetic and of memory that `ideals` gives.
+        """
+        longer = np.maximum(*at_peaks)
+        slower = np.ones((2, *longer.shape)) if slower is None else slower
+        binding, known = self.prepared.binding(sizes), dict[int, Mapping[str, Any]]()
+        seconds = np.empty((len(rates.timed), longer.shape[1]))
+        for place, (number, alike) in enumerate(rates.timed.items()):
+            if alike not in known:
+                known[alike] = kernel_sizes(self.prepared.rows[alike], binding)
+            seconds[place] = np.ravel(rates.curves[number].seconds(self.peaks, known[alike]))
+        # A femtosecond is far below any op: it only keeps a row without work from dividing by nothing.
+        slower[:, [*rates.timed]] = seconds / np.maximum(longer[[*rates.timed]], 1e-15)
         return slower
 
     def links(self, q: Quantities, rates: Rates | None = None) -> Callable[[Any], Any] | None:
@@ -239,7 +254,7 @@ class PricePlan:
             if row.op_class == "collective":
                 seconds[number], floor[number] = self._message(row, q.link[number])
                 if number in curves:
-                    measured = curves[number].seconds(peak_rates(self.device), {"bytes": q.link[number]})
+                    measured = curves[number].seconds(self.peaks, {"bytes": q.link[number]})
                     # Kernels of messages were timed alone; what runs beside other work is not waited for.
                     measured = np.maximum(floor[number], measured * (1 - self.overlap))
                     seconds[number] = self._as_measured(row, measured, seconds[number])
@@ -304,7 +319,7 @@ class PricePlan:
         counted = self._message(other, nbytes)[0]
         if curve is None:
             return counted
-        return self._as_measured(other, curve.seconds(peak_rates(self.device), {"bytes": nbytes}), counted)
+        return self._as_measured(other, curve.seconds(self.peaks, {"bytes": nbytes}), counted)
 
     def _streamed(self, nbytes: Any) -> tuple[Any, Any]:
         link = self.device.host_link
@@ -380,8 +395,8 @@ def plan_of(  # noqa: PLR0913 - what a plan is made of
     streamed = streamed_share(device, weights_bytes)
     notes = (*notes, *_stated_shares(device), *_streaming(device, streamed))
     effects: dict[str, ModelEffect] = {}
+    standing = standing_in(prepared, device, variants)
     if not ideal and (calibration is None or calibration.is_published):
-        standing = standing_in(prepared, device, variants)
         phases = ("prefill", "decode") if is_generative(prepared.graph) else ("forward",)
         features = cache(partial(features_of, prepared, standing.activations))
         effects = {phase: model_effect(model or prepared.graph.name, standing, phase, features) for phase in phases}
@@ -392,7 +407,9 @@ def plan_of(  # noqa: PLR0913 - what a plan is made of
     return PricePlan(
         prepared=prepared,
         device=device,
+        standing=standing,
         levels=levels,
+        peaks=peak_rates(device),
         inverse_peaks=inverse,
         weights_bytes=weights_bytes,
         overheads=_overheads(prepared, device, calibration),
@@ -402,7 +419,6 @@ def plan_of(  # noqa: PLR0913 - what a plan is made of
         notes=notes,
         arithmetic=arithmetic,
         effects=effects,
-        variants=variants,
         host_speed=host_speed,
         stage=max((op["devices"] for op in groups if op["function"] != "send"), default=1),
         streamed=streamed,

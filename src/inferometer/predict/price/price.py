@@ -149,14 +149,9 @@ def exposed_host(device_s: Any, host_s: Any) -> Any:
 def bound_names(priced: Priced) -> list[Bound]:
     """What bounds each row, over all columns: the longest of its streams, or its overhead where that is longer."""
     rows, columns = priced.time_s.shape
-    streams = (priced.compute_s, priced.memory_s, priced.link_s, priced.overhead_s)
-    seconds = [[0.0] * rows if stream is None else _summed(stream, columns) for stream in streams]
-    # The four of BOUNDS; of two that are equal the first is named, so arithmetic before memory.
-    return [BOUNDS[max(range(4), key=each.__getitem__)] for each in zip(*seconds, strict=True)]
-
-
-def _summed(values: Any, columns: int) -> list[float]:
-    """Each row over all columns; one that is the same in all stands there once."""
-    total = values[:, 0] * columns if values.shape[1] == 1 else values.sum(axis=1)
-    seconds: list[float] = total.tolist()
-    return seconds
+    seconds = np.zeros((len(BOUNDS), rows))
+    for number, stream in enumerate((priced.compute_s, priced.memory_s, priced.link_s, priced.overhead_s)):
+        if stream is not None:  # what is the same in all columns stands there once
+            seconds[number] = stream[:, 0] * columns if stream.shape[1] == 1 else stream.sum(axis=1)
+    # Of two that are equal the first is named, so arithmetic before memory.
+    return [BOUNDS[number] for number in seconds.argmax(axis=0).tolist()]

@@ -15,7 +15,7 @@ from inferometer.core.dims import Dim
 from inferometer.core.frozen import frozen
 from inferometer.core.kept import Kept
 from inferometer.predict.price.deviations import FittedPrior
-from inferometer.predict.price.kernels import Curve
+from inferometer.predict.price.kernels import Curve, sizes_key
 from inferometer.predict.price.ladder import (
     NUMBERS,
     UNPRICED,
@@ -37,7 +37,7 @@ from inferometer.predict.price.utilisation import (
 from inferometer.predict.work.classes import FREE, attention_path, class_path, dims_of, forms_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from inferometer.core.binding import Binding
     from inferometer.core.calibration import Calibration, Utilisation
@@ -103,6 +103,7 @@ class Rates:
     dims: tuple[tuple[Dim, float], ...]
     moved: frozenset[str]
     curves: Mapping[int, Curve]  # rows whose seconds are those of a measured kernel
+    timed: Mapping[int, int]  # those of them that are no messages, each with the first of the same sizes
 
     def slower(self, binding: Binding, q: Quantities, *, doubt: bool = True) -> tuple[Any, Any]:
         """What the tables multiply the compute and the memory time of each row with, [2, rows, n].
@@ -196,7 +197,18 @@ def _made(rows: tuple[OpRow, ...], effects: RuntimeEffects, sources: RungSources
         dims=tuple(dims),
         moved=frozenset(axis for row in covered for axis in row.axes if isinstance(axis, str)),
         curves={number: rates.curve for number, (_, rates) in enumerate(answers) if rates.curve is not None},
+        timed=_timed(rows, [number for number, (_, rates) in enumerate(answers) if rates.curve is not None]),
     )
+
+
+def _timed(rows: tuple[OpRow, ...], numbers: Iterable[int]) -> dict[int, int]:
+    """The rows of kernels that compute, each with the first that is read at the same sizes."""
+    first: dict[Any, int] = {}
+    return {
+        number: first.setdefault(sizes_key(rows[number]), number)
+        for number in numbers
+        if rows[number].op_class != "collective"
+    }
 
 
 def _asked(row: OpRow, effects: RuntimeEffects, phase: str, calibration: Calibration | None) -> AskedRow:

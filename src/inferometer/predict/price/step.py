@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import replace
+from dataclasses import field, replace
 from math import log
 from typing import Any
 
@@ -39,10 +39,27 @@ class Pace:
     step_s: Any
     sequence_s: Any = 0.0
     kernels: Any = 1.0
+    # What steps ask of the numbers above, asked once:
+    inverse_peak: Any = field(init=False)  # seconds an operation, whatever the format
+    unpacks: bool = field(init=False)
+    slows_kernels: bool = field(init=False)
+    waits_for_host: bool = field(init=False)
+    counts_sequences: bool = field(init=False)
+
+    def __post_init__(self) -> None:
+        known = {
+            "inverse_peak": sum(self.inverse_peaks.values()),
+            "unpacks": bool(np.any(self.unpack)),
+            "slows_kernels": bool(np.any(self.kernels != 1)),
+            "waits_for_host": bool(np.any(self.host_s)),
+            "counts_sequences": bool(np.any(self.sequence_s)),
+        }
+        for name, value in known.items():
+            object.__setattr__(self, name, value)
 
     def outside_s(self, sizes: Mapping[str, Any], *, once: bool = False) -> Any:
         """Seconds of a step on no op, one number or one a column; what runs `once` a request is no step of its own."""
-        if once or not np.any(self.sequence_s):
+        if once or not self.counts_sequences:
             return 0.0 if once else self.step_s
         return self.step_s + self.sequence_s * np.ravel(np.broadcast_arrays(sizes["batch"], *sizes.values())[0])
 
@@ -69,20 +86,22 @@ class StepPrice:
         uncertain as the host.
         """
         times, time, rates = self.priced.time_s, self.total("time_s"), self.rates
-        waiting = over_rows(self.counts, _spread(self.host_s, times))
+        doubted: Any = rates.step_spread or 0.0
+        if isinstance(self.host_s, np.ndarray):
+            doubted = np.where(over_rows(self.counts, self.host_s) > 0, rates.host_spread, doubted)
         spread = self.priced.spread
         if rates.step_spread is not None:  # what the whole steps that were measured have shown already
             spread = spread - rates.spread * rates.in_steps
         own = self.counts[:, None] * times * spread
         together = (over_rows(members, own) + self._step_doubt(members) for members in rates.groups.values())
-        whole = np.where(waiting > 0, rates.host_spread, rates.step_spread or 0.0) * time
-        share = np.sqrt(sum(part**2 for part in (*together, whole))) / np.where(time > 0, time, 1.0)
+        share = np.sqrt(sum(part**2 for part in (*together, doubted * time))) / np.where(time > 0, time, 1.0)
         wide = np.exp(EIGHT_IN_TEN * share)
         return np.maximum(np.minimum(self.total("floor_s"), time), time / wide), time * wide
 
     def _step_doubt(self, members: Any) -> Any:
         """What the seconds on no op may be off by, beside the ops that they were fitted with: both from whole steps."""
-        if self.rates.step_spread is not None:  # it is of whole steps, these seconds among them
+        # A spread of whole steps has these seconds among them; without a fit there are none.
+        if self.rates.step_spread is not None or self.rates.prior is None:
             return 0.0
         fitted = (members[:, None] * self.rates.fitted > 0) & (self.priced.spread > 0)
         return self.step_s * float(np.max(np.where(fitted, self.priced.spread, 0.0))) if fitted.any() else 0.0
@@ -155,7 +174,8 @@ class Sums:
 
 
 def _spread(values: Any, like: Any) -> Any:
-    return values if np.shape(values) == like.shape else np.broadcast_to(values, like.shape)
+    alike = isinstance(values, np.ndarray) and values.shape == like.shape
+    return values if alike else np.broadcast_to(values, like.shape)
 
 
 def sums_of(priced: Priced, counts: Any, step_s: Any) -> Sums:
@@ -172,12 +192,15 @@ def over_rows(counts: Any, values: Any) -> Any:
     return counts @ values if values.shape[1] == 1 else np.einsum("r,rn->n", counts, values)
 
 
-def ideals(q: Quantities, inverse_peaks: Mapping[str, Any], levels: Levels) -> tuple[Any, Any, Any]:
-    """Seconds at the peaks: of arithmetic alone; of arithmetic and of memory with what the runtime does on top."""
+def ideals(q: Quantities, inverse_peaks: Mapping[str, Any], inverse_peak: Any, levels: Levels) -> tuple[Any, Any, Any]:
+    """Seconds at the peaks: of arithmetic alone; of arithmetic and of memory with what the runtime does on top.
+
+    `inverse_peak` is the sum of those by format.
+    """
     bare: Any = 0.0
     for key, inverse in inverse_peaks.items():
         bare = bare + q.flops_by[key] * inverse
-    compute = bare + q.extra_flops * sum(inverse_peaks.values())
+    compute = bare + q.extra_flops * inverse_peak
     return bare, compute, levels.ideal(q.weights, q.activations, q.kv, q.extra_bytes)
 
 
@@ -188,6 +211,7 @@ def price_rows(  # noqa: PLR0913 - what a price depends on
     *,
     resident: Any = None,
     slower: Any = None,
+    at_peaks: tuple[Any, Any, Any] | None = None,
     spread: Any = 0.0,
     links: Callable[[Any], Any] | None = None,
     needed: Any = 1.0,
@@ -198,32 +222,32 @@ def price_rows(  # noqa: PLR0913 - what a price depends on
     `resident` are the bytes that every step reads; without them no floor is looked at, and none is needed where shares
     of peaks are 1 at most. `slower` is what a calibration multiplies compute and memory with. `links` gives the seconds
     on links and raises the floors of what travels. `needed` and `done` are 0 where a column does not need a row, and
-    where it is not run.
+    where it is not run. `at_peaks` are the `ideals`, where somebody counted them before.
     """
-    bare, compute, memory = ideals(q, pace.inverse_peaks, pace.levels)
+    bare, compute, memory = at_peaks or ideals(q, pace.inverse_peaks, pace.inverse_peak, pace.levels)
     floor: Any = 0.0
     if resident is not None:
         floor = np.maximum(bare, pace.levels.floor(q.weights, q.activations, q.kv, resident))
     link = None if links is None else links(floor)
-    if np.any(pace.unpack):
-        compute = compute + pace.unpack * q.unpack * sum(pace.inverse_peaks.values())
+    if pace.unpacks:
+        compute = compute + pace.unpack * q.unpack * pace.inverse_peak
     compute = compute / pace.compute_share + pace.compute_ramp_s
     memory = memory / pace.memory_share + pace.memory_ramp_s
     if slower is not None:
         compute, memory = compute * slower[0], memory * slower[1]
     overhead, host = pace.overhead_s, pace.host_s
-    if np.any(pace.kernels != 1):
+    if pace.slows_kernels:
         compute, memory, overhead = (pace.kernels * each for each in (compute, memory, overhead))
         link = None if link is None else pace.kernels * link
-    if np.ndim(done):
+    if isinstance(done, np.ndarray):
         compute, memory, overhead, host = compute * done, memory * done, overhead * done, host * done
         link = None if link is None else link * done
-    if np.ndim(needed):
+    if isinstance(needed, np.ndarray):
         floor = floor * needed
     priced = price_streams(
         compute_s=compute, memory_s=memory, link_s=link, overhead_s=overhead, floor_s=floor, spread=spread
     )
-    return _with_host(priced, host, counts) if np.any(host) else (priced, 0.0)
+    return _with_host(priced, host, counts) if pace.waits_for_host else (priced, 0.0)
 
 
 def _with_host(priced: Priced, host: Any, counts: Any) -> tuple[Priced, Any]:

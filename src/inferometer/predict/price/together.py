@@ -119,7 +119,7 @@ def _slower(plans: Sequence[PricePlan], works: Sequence[Quantities], sizes: Mapp
         rates = plan.rates_in(phase)
         if rates.curves:
             before = rates.slower(plan.prepared.binding(sizes), work, doubt=False)[0] if rates.covered else None
-            slower[:, :, index] = plan.as_measured(before, rates, sizes, work)
+            slower[:, :, index] = plan.as_measured(before, rates, sizes, plan.ideals(work))
             continue
         if not rates.covered:
             continue

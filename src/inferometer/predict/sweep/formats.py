@@ -5,11 +5,13 @@ A column is made into text at the few points it depends on, and only then spread
 
 from __future__ import annotations
 
-import io
+import json
 from contextlib import contextmanager
 from importlib import import_module
+from itertools import repeat
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 import numpy as np
 
 from inferometer.core.errors import DomainError, MissingDependencyError
@@ -23,6 +25,7 @@ if TYPE_CHECKING:
     from inferometer.predict.sweep.columns import Kind, SweepColumn
     from inferometer.predict.sweep.rows import RowsPart
 
+_NOTED = b"noted"  # in a chunk's file: the columns that are the same in all rows of each part
 FORMS = {".csv": "csv", ".parquet": "parquet", ".sqlite": "sqlite", ".db": "sqlite"}
 
 
@@ -45,9 +48,22 @@ def as_csv(parts: Sequence[RowsPart]) -> bytes:
 
 
 def _csv_lines(part: RowsPart) -> str:
-    cells = [_spread(part, column, _csv_texts).tolist() for column in part.columns.values()]
-    lines = map(",".join, zip(*cells, strict=True))
-    return "\n".join(lines) + "\n" if len(part) else ""
+    """What is the same in all rows is joined once with its neighbours that are."""
+    rows = len(part)
+    cells: list[Iterable[str]] = []
+    same: list[str] = []
+    for column in part.columns.values() if rows else ():
+        values = np.asarray(part.column(column.name))
+        if values.size == 1:
+            same += _csv_texts(values, column.kind)
+            continue
+        if same:
+            cells.append(repeat(",".join(same), rows))
+            same = []
+        cells.append(_spread(part, column, _csv_texts).tolist())
+    if same:
+        cells.append(repeat(",".join(same), rows))
+    return "".join(f"{line}\n" for line in map(",".join, zip(*cells, strict=True)))
 
 
 def as_tuples(part: RowsPart) -> Iterator[tuple[Any, ...]]:
@@ -70,8 +86,21 @@ def _csv_texts(values: Any, kind: Kind) -> list[str]:
         return ["" if value is None else _quoted(value) for value in found]
     if kind == "flag":
         return ["" if value is None else "true" if value else "false" for value in found]
-    # the shortest text that reads back as the same number
-    return ["" if value is None else repr(value) for value in found]
+    return _number_texts(values, kind)
+
+
+def _number_texts(values: Any, kind: Kind) -> list[str]:
+    """The shortest text that reads back as the same number, as `repr` gives it, many at once."""
+    found = values.ravel()
+    # Between these bounds the encoder writes what Python does; beyond them exponents have another form.
+    usual = (np.abs(found) >= 1e-4) & (np.abs(found) < 1e16)
+    if kind == "whole" and found.dtype == float:
+        found = np.where(usual, found, 0).astype(np.int64)
+    texts = msgspec.json.encode(found.tolist()).decode()[1:-1].split(",")
+    others = np.flatnonzero(~usual)
+    for place, value in zip(others.tolist(), plain(values.ravel()[others], kind), strict=True):
+        texts[place] = "" if value is None else repr(value)
+    return texts
 
 
 def _quoted(text: str) -> str:
@@ -106,20 +135,27 @@ def parquet_schema(columns: Mapping[str, SweepColumn]) -> Any:
     return arrow.schema([(column.name, kinds[column.kind]) for column in columns.values()])
 
 
-def as_arrow(parts: Sequence[RowsPart]) -> bytes:
-    """These rows as columns that a Parquet file is made of later: to write Parquet twice took as long as to predict."""
+def as_arrow(parts: Sequence[RowsPart]) -> Any:
+    """These rows as columns that a Parquet file is made of later: to write Parquet twice took as long as to predict.
+
+    Of a column that is the same in all rows of each part, a value for each part is noted instead: `_column`.
+    """
     arrow = arrow_module("pyarrow")
     rows, schema = Rows(parts), parquet_schema(parts[0].columns)
-    columns = [
-        _arrow_texts(arrow, parts, entry.name)
-        if arrow.types.is_dictionary(entry.type)
-        else _arrow_numbers(arrow, rows[entry.name], entry.type)
-        for entry in schema
-    ]
-    buffer = io.BytesIO()
-    with arrow.ipc.new_file(buffer, schema) as file:
-        file.write_table(arrow.Table.from_arrays(columns, schema=schema))
-    return buffer.getvalue()
+    noted: dict[str, list[Any]] = {"": [len(part) for part in parts]}  # under no name: how many rows each part has
+    held = []
+    for entry, column in zip(schema, parts[0].columns.values(), strict=True):
+        if all(np.size(part.column(entry.name)) == 1 for part in parts):
+            noted[entry.name] = [plain(np.asarray(part.column(entry.name)), column.kind)[0] for part in parts]
+        elif arrow.types.is_dictionary(entry.type):
+            held.append((entry, _arrow_texts(arrow, [(part.column(entry.name), part.shape) for part in parts])))
+        else:
+            held.append((entry, _arrow_numbers(arrow, rows[entry.name], entry.type)))
+    shortened = arrow.schema([entry for entry, _ in held], metadata={_NOTED: json.dumps(noted)})
+    written = arrow.BufferOutputStream()
+    with arrow.ipc.new_file(written, shortened) as file:
+        file.write_table(arrow.Table.from_arrays([values for _, values in held], schema=shortened))
+    return written.getvalue()
 
 
 @contextmanager
@@ -130,12 +166,30 @@ def parquet_writer(path: Path, schema: Any) -> Iterator[Callable[[Path], None]]:
 
     def add(file: Path) -> None:
         with arrow.memory_map(str(file)) as source:
-            writer.write_table(arrow.ipc.open_file(source).read_all())
+            table = arrow.ipc.open_file(source).read_all()
+            noted = json.loads(table.schema.metadata[_NOTED])
+            lengths = noted.pop("")
+            columns = [
+                _column(arrow, entry.type, noted[entry.name], lengths) if entry.name in noted else table[entry.name]
+                for entry in schema
+            ]
+            writer.write_table(arrow.Table.from_arrays(columns, schema=schema))
 
     # Snappy is pyarrow's own default and every reader has it; a dictionary of numbers that all differ would be larger
     # than they are.
     with parquet.ParquetWriter(path, schema, compression="snappy", use_dictionary=words) as writer:
         yield add
+
+
+def _column(arrow: Any, kind: Any, values: list[Any], lengths: list[int]) -> Any:
+    """A column that has one value, or None, in all rows of a part; `lengths` are those of the parts."""
+    if arrow.types.is_dictionary(kind):
+        return _arrow_texts(
+            arrow, [(np.array(value, object), length) for value, length in zip(values, lengths, strict=True)]
+        )
+    known = np.repeat([value is not None for value in values], lengths)
+    spread = np.repeat(np.array([value or 0 for value in values], kind.to_pandas_dtype()), lengths)
+    return _arrow_memory(arrow, kind, np.packbits(spread, bitorder="little") if spread.dtype == bool else spread, known)
 
 
 def _arrow_numbers(arrow: Any, values: Any, kind: Any) -> Any:
@@ -155,16 +209,22 @@ def _arrow_memory(arrow: Any, kind: Any, values: Any, known: Any) -> Any:
     return arrow.Array.from_buffers(kind, len(known), [present, arrow.py_buffer(np.ascontiguousarray(values))])
 
 
-def _arrow_texts(arrow: Any, parts: Sequence[RowsPart], name: str) -> Any:
-    """Words once, and for each row which of them it has: spread from the few points that the column depends on."""
+def _arrow_texts(arrow: Any, parts: Iterable[tuple[Any, Any]]) -> Any:
+    """Words once, and for each row which of them it has: spread from the few points that the column depends on.
+
+    `parts` are the values of each and the shape of its rows.
+    """
     words: dict[str, int] = {}
     codes = []
-    for part in parts:
-        values = np.asarray(part.column(name))
+    for given, shape in parts:
+        values = np.asarray(given)
         # -1 stands for no word
         found = [-1 if word is None else words.setdefault(word, len(words)) for word in values.ravel().tolist()]
-        codes.append(np.broadcast_to(np.array(found, dtype=np.int32).reshape(values.shape), part.shape).ravel())
-    places = np.concatenate(codes)
+        codes.append(np.broadcast_to(np.array(found, dtype=np.int32).reshape(values.shape), shape).ravel())
+    places, encoded = np.concatenate(codes), [word.encode() for word in words]
+    ends = np.cumsum([0, *map(len, encoded)], dtype=np.int32)
+    texts = [None, arrow.py_buffer(ends), arrow.py_buffer(b"".join(encoded))]  # on memory of ours, as above
     return arrow.DictionaryArray.from_arrays(
-        _arrow_memory(arrow, arrow.int32(), places, places >= 0), arrow.array([*words], arrow.string())
+        _arrow_memory(arrow, arrow.int32(), places, places >= 0),
+        arrow.Array.from_buffers(arrow.string(), len(words), texts),
     )

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import shutil
 import sqlite3
+from contextlib import ExitStack
 from typing import IO, TYPE_CHECKING, Any, Protocol
 
 from inferometer.core.errors import InferometerError
@@ -139,9 +140,10 @@ class SqliteSink:
 
 
 class ParquetSink:
-    """A file of columns for each chunk in a folder, put together at the end: Parquet's index stands at a file's end.
+    """A file of columns for each chunk in a folder, since a Parquet file's index stands at its end.
 
-    A mark is a number of such files.
+    Beside them the whole file grows, while others compute what comes next. After a kill it is begun anew from those of
+    the chunks. A mark is a number of such files.
     """
 
     def __init__(self, path: Path, columns: Mapping[str, SweepColumn], *, resume: bool) -> None:
@@ -150,6 +152,9 @@ class ParquetSink:
             discard(path)
         self._folder.mkdir(exist_ok=True)
         self._files = len(list(self._folder.glob("*.arrow")))
+        self._whole = self._folder / "whole"
+        self._opened = ExitStack()
+        self._grow: Callable[[Path], None] | None = None
 
     def _file(self, number: int) -> Path:
         return self._folder / f"{number:08}.arrow"
@@ -163,7 +168,16 @@ class ParquetSink:
             os.fsync(file.fileno())
         unfinished.replace(self._file(self._files))
         self._files += 1
+        self._grown(self._files - 1)
         return self._files
+
+    def _grown(self, first: int) -> None:
+        """The whole file with the chunks from `first` on; where it was not begun yet, with all."""
+        if self._grow is None:
+            schema = parquet_schema(self._columns)
+            first, self._grow = 0, self._opened.enter_context(parquet_writer(self._whole, schema))
+        for number in range(first, self._files):
+            self._grow(self._file(number))
 
     def rewind(self, mark: int) -> None:
         for number in range(mark, self._files):
@@ -171,12 +185,10 @@ class ParquetSink:
         self._files = min(mark, self._files)
 
     def finish(self) -> None:
-        whole = self._folder / "whole"
-        with parquet_writer(whole, parquet_schema(self._columns)) as add:
-            for number in range(self._files):
-                add(self._file(number))
-        whole.replace(self._path)
+        self._grown(self._files)
+        self.close()
+        self._whole.replace(self._path)
         shutil.rmtree(self._folder)
 
     def close(self) -> None:
-        """Every chunk's file is closed already."""
+        self._opened.close()

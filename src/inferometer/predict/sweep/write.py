@@ -116,14 +116,21 @@ def fingerprint(study: Study, form: str) -> str:
     return digest.hexdigest()[:32]  # 128 bits: no two sweeps meet by chance
 
 
+_PLAIN = frozenset({str, int, float, bool, type(None)})  # most of what there is, so looked at first
+
+
 def _add(digest: Any, value: Any, known: dict[int, bytes]) -> None:
     """Values of any depth. Sets have no order of their own, so theirs is made.
 
     Of dataclasses the digest is `known` by identity: a graph is large, and stands in a question for every device.
     """
-    if is_dataclass(value):
+    kind = type(value)
+    if kind in _PLAIN:
+        # With its type, since True is 1 and "1" is written like it.
+        digest.update(f"{kind.__name__}:{value!r},".encode())
+    elif is_dataclass(value):
         if id(value) not in known:
-            own = hashlib.sha256(type(value).__name__.encode())
+            own = hashlib.sha256(kind.__name__.encode())
             for entry in fields(value):
                 _add(own, getattr(value, entry.name), known)
             known[id(value)] = own.digest()
@@ -142,8 +149,7 @@ def _add(digest: Any, value: Any, known: dict[int, bytes]) -> None:
             _add(digest, inner, known)
         digest.update(b"]")
     else:
-        # With its type, since True is 1 and "1" is written like it.
-        digest.update(f"{type(value).__name__}:{value!r},".encode())
+        digest.update(f"{kind.__name__}:{value!r},".encode())
 
 
 _COLUMN_ROWS = 1 << 17  # of a chunk of columns, which take a tenth of the room of text: rows share more in a larger one

@@ -177,6 +177,11 @@ class CollectedRows:
     rows: tuple[OpRow, ...]
     entries: tuple[Entry, ...]
     repeats: tuple[Any, Any]  # how often each row runs: at every step, once a request
+    whole: tuple[bool, ...] = field(init=False)  # whether all work of these and of those is known
+
+    def __post_init__(self) -> None:
+        whole = [all(row.counted_whole for row in self.rows if row.once == once) for once in (False, True)]
+        object.__setattr__(self, "whole", tuple(whole))
 
 
 def collect(

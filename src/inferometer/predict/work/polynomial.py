@@ -188,10 +188,13 @@ def _flat(value: Any, shape: tuple[int, ...]) -> Any:
 
 def spread_monomials(monomials: Sequence[Monomial], sizes: Mapping[str, Any], shape: tuple[int, ...]) -> Any:
     """The value of each monomial, [monomials, n]: n workloads of that shape, flattened; one where sizes are numbers."""
+    if prod(shape) == 1:
+        numbers = {
+            name: float(value.item() if isinstance(value, np.ndarray) else value) for name, value in sizes.items()
+        }
+        return np.array([[prod([numbers[name] for name in monomial], start=1.0)] for monomial in monomials])
     values = {name: _flat(value, shape) if np.ndim(value) else float(value) for name, value in sizes.items()}
     products = [prod((values[name] for name in monomial), start=1.0) for monomial in monomials]
-    if not shape:
-        return np.array(products)[:, None]
     table = np.empty((len(monomials), prod(shape)))
     for number, value in enumerate(products):
         table[number] = value

@@ -164,7 +164,8 @@ class PreparedWork:
     def quantities(self, sizes: Mapping[str, Any]) -> Quantities:
         """Every row's work at these sizes: one matrix product, and the loose rows one by one."""
         known = {name: sizes[name] for name in SYMBOLIC if name in sizes}
-        shape = np.broadcast_shapes(*(value.shape for value in sizes.values() if isinstance(value, np.ndarray)))
+        shapes = [value.shape for value in sizes.values() if isinstance(value, np.ndarray)]
+        shape = np.broadcast_shapes(*shapes) if shapes else ()
         # One product for all rows and sizes: run rule by rule, a sweep would spend most of its time in Python.
         values = self.matrix @ spread_monomials(self.monomials, known, shape)
         table = values.reshape(len(self.keys) + len(PARTS), len(self.rows), -1)
@@ -179,9 +180,11 @@ class PreparedWork:
         for number, most in self.tables.items():
             # A batch that looks up more rows than the table has reads the table once, as the rule counts it with
             # numbers.
-            over = np.maximum(0.0, parts["weights"][number] - most)
-            parts["weights"][number] -= over
-            parts["bytes"][number] -= over
+            over = parts["weights"][number] - most
+            if over.max() > 0:
+                over = np.maximum(0.0, over)
+                parts["weights"][number] -= over
+                parts["bytes"][number] -= over
         flops_by = {key.removeprefix("flops:"): parts.pop(key) for key in self.keys}
         return Quantities(flops_by=flops_by, **parts)
 

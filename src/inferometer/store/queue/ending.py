@@ -90,7 +90,13 @@ def finish(connection: Connection, job_id: str, lease_id: str, brought: Finished
     if row.lease != lease_id or row.state not in {"queued", *HELD} or brought.device not in {None, row.device}:
         return _not_taken(connection, row, lease_id, brought, moment)
     if brought.check is not None:
-        _note_check(connection, row, brought.check, moment.now_us)
+        values = {
+            "id": row.lease, "device": row.device, "job_id": row.id, "at_us": moment.now_us,
+            "before_s": brought.check.before_s, "after_s": brought.check.after_s, "moved": brought.check.moved,
+            "waited_s": brought.check.waited_s,
+        }  # fmt: skip
+        put_new(connection, "fleet_checks", values)
+        connection.execute(update(fleet_jobs).where(fleet_jobs.c.id == row.id).values(moved=brought.check.moved))
     loss = _loss_in(connection, row, brought, moment)
     if loss is not None:
         # The lease has had its answer: another one under it is not taken.
@@ -147,15 +153,6 @@ def _untried(connection: Connection, row: Any, moment: Moment) -> bool:
     wish = connection.execute(select(fleet_wants.c.document).where(fleet_wants.c.id == row.wants_id)).scalar_one()
     faulty = connection.execute(select(fleet_faults.c.device).where(fleet_faults.c.job_id == row.id)).scalars()
     return others_can(connection, read_wanted(wish), row.project_id, {row.device, *faulty}, moment.now_us)
-
-
-def _note_check(connection: Connection, row: Any, check: LeaseCheck, now_us: int) -> None:
-    values = {
-        "id": row.lease, "device": row.device, "job_id": row.id, "at_us": now_us, "before_s": check.before_s,
-        "after_s": check.after_s, "moved": check.moved, "waited_s": check.waited_s,
-    }  # fmt: skip
-    put_new(connection, "fleet_checks", values)
-    connection.execute(update(fleet_jobs).where(fleet_jobs.c.id == row.id).values(moved=check.moved))
 
 
 def _store_runs(connection: Connection, row: Any, brought: Finished, now_us: int) -> str | None:

@@ -63,7 +63,10 @@ _PERCENT = ("share", "utilisation", "waste", "variation")
 
 def explanation_page(plain: Mapping[str, Any], form: str = "table") -> str:
     """The whole page, for a terminal or as Markdown."""
-    parts = [_title(plain, form), plain["headline"], ""]
+    title = f"{plain['model']} on {plain['device']}"
+    sizes = ", ".join(f"{name} {value}" for name, value in plain["workload"].items())
+    subtitle = " · ".join(filter(None, (plain["kind"], plain["runtime"], sizes)))
+    parts = [f"# {title}\n\n{subtitle}\n" if form == "md" else draw_heading(title, subtitle), plain["headline"], ""]
     for table in shown_tables(plain):
         parts += [*_headed(share_table(table), form), ""]
     parts += [*_section("Roofline", form), *_listed(roofline_lines(plain["roofline"]), form), ""]
@@ -98,13 +101,6 @@ def _gap_line(kind: Mapping[str, Any]) -> str:
     return f"  {kind['kind']}: {measured}, predicted {predicted}, {abs(kind['share']):.0%} of the difference"
 
 
-def _title(plain: Mapping[str, Any], form: str) -> str:
-    title = f"{plain['model']} on {plain['device']}"
-    sizes = ", ".join(f"{name} {value}" for name, value in plain["workload"].items())
-    subtitle = " · ".join(filter(None, (plain["kind"], plain["runtime"], sizes)))
-    return f"# {title}\n\n{subtitle}\n" if form == "md" else draw_heading(title, subtitle)
-
-
 def _section(title: str, form: str) -> list[str]:
     return [f"## {title}", ""] if form == "md" else [draw_heading(title)]
 
@@ -126,17 +122,13 @@ def shown_tables(plain: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
     request = next((table for table in tables if table["by"] == "phase"), None)
     if request is not None and len(request["rows"]) > 1:
         yield request
-    main = _main_phase(request, tables)
+    split = {table["phase"] for table in tables if table["phase"] is not None}
+    ranked = [row["name"] for row in (request["rows"] if request else ()) if row["name"] in split]
+    main = ranked[0] if ranked else next(iter(sorted(split)), None)
     for by in _SHOWN:
         table = next((table for table in tables if table["by"] == by and table["phase"] == main), None)
         if table is not None and len(table["rows"]) > 1:
             yield table
-
-
-def _main_phase(request: Mapping[str, Any] | None, tables: Sequence[Mapping[str, Any]]) -> str | None:
-    split = {table["phase"] for table in tables if table["phase"] is not None}
-    ranked = [row["name"] for row in (request["rows"] if request else ()) if row["name"] in split]
-    return ranked[0] if ranked else next(iter(sorted(split)), None)
 
 
 def share_table(table: Mapping[str, Any], most: int = _MOST_ROWS) -> ReportTable:

@@ -15,7 +15,6 @@ from inferometer.core.steps import summed_samples
 from inferometer.core.units import counted, format_capacity, format_quantity
 from inferometer.measure.bench.statistics import summarise
 from inferometer.understand.view.cards import Card, Fact, View
-from inferometer.understand.view.growth import growths
 from inferometer.understand.view.measured import percentile_fact
 from inferometer.understand.view.phrases import (
     TIMES,
@@ -36,6 +35,37 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from inferometer.core.profile import OpTime, Phase, Profile, Verification
+
+# How the time of ops changes over the steps of a phase: whether attention takes longer the longer the cache is.
+
+_LEAST = 10  # steps that a trend needs
+_SURE = 2.576  # standard deviations of Mann–Kendall's score: a trend that chance makes once in a hundred
+
+
+def growths(rows: Sequence[Sequence[float] | None]) -> list[float | None]:
+    """For each row of samples its change from the first step to the last, as a share of its median step.
+
+    Theil–Sen's slope, which a few interrupted steps do not move; None where Mann–Kendall's test finds no trend, and for
+    less than ten steps.
+    """
+    import numpy as np  # noqa: PLC0415 - only where steps were kept
+
+    found: list[float | None] = [None] * len(rows)
+    places = [index for index, row in enumerate(rows) if row is not None and len(row) >= _LEAST]
+    lengths = {len(rows[place] or ()) for place in places}
+    for count in lengths:  # one for all ops of a phase
+        mine = [place for place in places if len(rows[place] or ()) == count]
+        data = np.asarray([rows[place] for place in mine], dtype=np.float64)
+        first, second = np.triu_indices(count, k=1)
+        rises = data[:, second] - data[:, first]
+        slopes = np.median(rises / (second - first), axis=1)
+        middles = np.median(data, axis=1)
+        scores = np.abs(np.sign(rises).sum(axis=1)) - 1
+        sure = (scores > _SURE * np.sqrt(count * (count - 1) * (2 * count + 5) / 18)) & (middles > 0)
+        for place, slope, middle, is_sure in zip(mine, slopes, middles, sure, strict=True):
+            found[place] = float(slope * (count - 1) / middle) if is_sure else None
+    return found
+
 
 _TOP = 12
 _NAME, _SHORTER, _KERNEL = 40, 28, 24  # letters of a layer's and a kernel's name that fit into a hundred columns
@@ -74,18 +104,14 @@ def measured_view(profile: Profile, percentiles: Sequence[float] = ()) -> View:
 
 def profile_card(profile: Profile, percentiles: Sequence[float] = ()) -> Card:
     facts = (*_times(profile), *_percentiles(profile, percentiles), *_circumstances(profile))
-    title, subtitle = profile_title(profile), _subtitle(profile)
-    return Card(title=title, subtitle=subtitle, facts=facts, sources=profile_notes(profile))
-
-
-def _subtitle(profile: Profile) -> str:
     count = profile.environment.threads if profile.environment else None
     threads = counted(count, "thread") if count else ""
     by, sizes = "measured", sizes_of(profile)
     if tool := other_tool(profile):
         by = f"measured by {tool}"
         sizes = sizes.removeprefix("batch 1").removeprefix(", ")  # 1 is also what a file says that names no batch
-    return " · ".join(filter(None, (by, profile.runtime, threads, sizes)))
+    title, subtitle = profile_title(profile), " · ".join(filter(None, (by, profile.runtime, threads, sizes)))
+    return Card(title=title, subtitle=subtitle, facts=facts, sources=profile_notes(profile))
 
 
 def _times(profile: Profile) -> Iterator[Fact]:

@@ -12,7 +12,7 @@ from inferometer.engines.base import Request, Target
 from inferometer.formats.huggingface.graph import graph_from_config
 from inferometer.formats.onnx import write as onnx_writer
 from inferometer.formats.synth import synthesise
-from inferometer.formats.synth.order import Order
+from inferometer.formats.synth.files import Order
 
 onnxruntime = pytest.importorskip("onnxruntime", reason="SKIPPED LOUDLY: onnxruntime is not installed, nothing was run")
 onnx = pytest.importorskip("onnx", reason="SKIPPED LOUDLY: onnx is not installed, nothing was run")

@@ -16,7 +16,7 @@ from inferometer.engines.base import Missing, Request, Target
 from inferometer.engines.torch import eager, lacks_cuda
 from inferometer.engines.torch.arrays import Arrays
 from inferometer.engines.torch.capture import capture_graph
-from inferometer.engines.torch.forward import Eager, Static, ring_for
+from inferometer.engines.torch.forward import Eager, Static, counted_layer
 from inferometer.engines.torch.session import Text, open_session
 from unit.engines.torch.configs import ARRAYS, TEXT, written
 from unit.engines.torch.test_text import PROMPT, Cuda, Engine, Place, stepped
@@ -214,11 +214,14 @@ def test_a_ring_sees_what_its_window_does(opened, monkeypatch, prompt):
     monkeypatch.setattr(import_module("transformers.masking_utils"), "is_tracing", lambda *_: True)
     ids = torch.randint(0, 160, (1, count), generator=torch.Generator().manual_seed(prompt))
     cache = transformers.StaticCache(config=config, max_cache_len=count)
-    cache.layers = [ring_for(layer, config) for layer in cache.layers]
+    kept = torch.zeros((), dtype=torch.long)
+    cache.layers = [counted_layer(layer, config, kept, deep=False) for layer in cache.layers]
     with torch.inference_mode():
         expected, made = model(input_ids=ids, use_cache=False).logits, []
         for begin, end in ((0, prompt), *((each, each + 1) for each in range(prompt, count))):
             positions = torch.arange(begin, end)[None]
             made.append(model(input_ids=ids[:, begin:end], past_key_values=cache, position_ids=positions).logits)
+            kept.add_(end - begin)
     torch.testing.assert_close(torch.cat(made, 1), expected)
     assert {layer.keys.shape[2] for layer in cache.layers if layer.is_sliding} == {8}
+    assert all(layer.cumulative_length is kept for layer in cache.layers), "one count serves all layers"

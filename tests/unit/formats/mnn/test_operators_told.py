@@ -12,7 +12,7 @@ import tempfile
 from pathlib import Path
 
 from inferometer.formats.mnn import reader
-from inferometer.formats.mnn.schema import OPERATORS
+from inferometer.formats.mnn.layers import OPERATORS
 from unit.formats.listing import INPUT, call_of, dims_of, graph_lines, holds, rewrite
 from unit.formats.tflite.tflite_bytes import Numbers, Table, ints, serialised
 

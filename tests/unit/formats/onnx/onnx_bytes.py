@@ -3,7 +3,7 @@
 import struct
 from pathlib import Path
 
-from inferometer.formats.onnx.reader import read_bytes
+from inferometer.formats.onnx import read_bytes
 
 FLOAT, UINT8, INT8, INT32, INT64, STRING, BOOL, HALF, UINT4, INT4 = 1, 2, 3, 6, 7, 8, 9, 10, 21, 22
 LETTERS = {FLOAT: "f", UINT8: "B", INT8: "b", INT32: "i", INT64: "q", BOOL: "B", HALF: "e"}

@@ -6,9 +6,8 @@ import pytest
 
 from inferometer.core.binding import Binding
 from inferometer.core.dims import Symbol
-from inferometer.formats.onnx import walk
+from inferometer.formats.onnx import read_bytes, walk
 from inferometer.formats.onnx.faults import Fault
-from inferometer.formats.onnx.reader import read_bytes
 from inferometer.predict import coverage, graph_work
 from unit.formats.onnx.onnx_bytes import (
     BOOL,

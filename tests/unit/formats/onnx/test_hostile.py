@@ -8,10 +8,9 @@ import pytest
 from inferometer.core.dims import Symbol
 from inferometer.core.errors import FormatError
 from inferometer.core.graph import Graph
-from inferometer.formats.onnx import reader
+from inferometer.formats.onnx import read_bytes, reader
 from inferometer.formats.onnx import value as value_module
 from inferometer.formats.onnx.faults import Fault
-from inferometer.formats.onnx.reader import read_bytes
 from unit.formats.onnx.onnx_bytes import (
     FLOAT,
     INT64,

@@ -6,7 +6,7 @@ from math import prod
 import pytest
 
 from fakes.every import every
-from inferometer.formats.onnx.reader import read_bytes
+from inferometer.formats.onnx import read_bytes
 from unit.formats.onnx.onnx_bytes import FLOAT, INT8, INT32, INT64, LETTERS, UINT8, graph, model, node, tensor, value
 
 B, S, H, D = 2, 5, 4, 16

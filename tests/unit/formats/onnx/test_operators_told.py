@@ -8,7 +8,7 @@ tests/unit/formats/onnx/test_operators_told.py` writes the lines below the cases
 import ast
 from pathlib import Path
 
-from inferometer.formats.onnx.reader import read_bytes
+from inferometer.formats.onnx import read_bytes
 from unit.formats.listing import INPUT, call_of, dims_of, graph_lines, holds, rewrite
 from unit.formats.onnx.onnx_bytes import (
     BOOL,

@@ -5,8 +5,7 @@ import struct
 import pytest
 
 from inferometer.core.errors import FormatError
-from inferometer.formats.safetensors import _MANY_FILES, _by_index
-from inferometer.formats.safetensors.header import read_header
+from inferometer.formats.safetensors import _MANY_FILES, _by_index, read_header
 from unit.formats.safetensors.safetensors_bytes import described, packed, write
 
 TENSORS = {"a": ("F32", [2, 3]), "b": ("BF16", [4]), "empty": ("F16", [0, 7]), "scalar": ("I64", [])}

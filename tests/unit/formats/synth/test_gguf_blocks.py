@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from inferometer.core.dtypes import DTYPES
-from inferometer.formats.gguf.write.blocks import BLOCK_FORMATS, pack
+from inferometer.formats.gguf.write.file import BLOCK_FORMATS, pack
 from inferometer.formats.synth.weights import Weight, units, whole
 
 SPREAD = 0.03

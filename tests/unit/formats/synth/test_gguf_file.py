@@ -8,11 +8,11 @@ import pytest
 from inferometer.core.errors import InferometerError
 from inferometer.formats.gguf import write as writer
 from inferometer.formats.gguf.header import read_header
+from inferometer.formats.gguf.write.file import FORMATS, GgufFacts, format_of
 from inferometer.formats.gguf.write.metadata import LEAST, vocabulary
 from inferometer.formats.gguf.write.names import WrittenTensor
-from inferometer.formats.gguf.write.recipe import FORMATS, GgufFacts, format_of
 from inferometer.formats.huggingface.graph import graph_from_config
-from inferometer.formats.synth.order import Order
+from inferometer.formats.synth.files import Order
 from inferometer.formats.synth.weights import planned, whole
 
 LLAMA = {

@@ -9,9 +9,16 @@ from inferometer.core.dims import Symbol
 from inferometer.core.errors import InferometerError
 from inferometer.core.graph import Block, Graph, Op, Tensor
 from inferometer.formats.huggingface.graph import graph_from_config
-from inferometer.formats.onnx.write.lowering import Numbers, lower, numbers_of
+from inferometer.formats.onnx.write.lowering import (
+    Numbers,
+    concat_axis,
+    fixed,
+    lower,
+    numbers_of,
+    reinterpreted,
+    reshaped,
+)
 from inferometer.formats.onnx.write.nodes import Nodes, WrittenValue
-from inferometer.formats.onnx.write.shapes import concat_axis, fixed, reinterpreted, reshaped
 
 BATCH, QUERY, CONTEXT = Symbol("batch"), Symbol("query"), Symbol("context")
 LLAMA = {

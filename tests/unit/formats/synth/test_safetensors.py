@@ -8,7 +8,7 @@ import pytest
 from inferometer.core.errors import InferometerError
 from inferometer.formats.huggingface.graph import graph_from_config
 from inferometer.formats.safetensors import write as safetensors
-from inferometer.formats.synth.order import Order
+from inferometer.formats.synth.files import Order
 from inferometer.formats.synth.weights import planned, whole
 
 LLAMA = {

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from inferometer.formats.flatbuffer import Buffer
-from inferometer.formats.tflite.write.flatbuffer import (
+from inferometer.formats.tflite.write.network import (
     Blob,
     FlatNumbers,
     FlatText,

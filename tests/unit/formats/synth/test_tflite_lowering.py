@@ -11,7 +11,7 @@ from inferometer.core.errors import DomainError, InferometerError, UnknownNameEr
 from inferometer.core.graph import Block, Graph, Op, Tensor
 from inferometer.formats.huggingface.graph import graph_from_config
 from inferometer.formats.synth import synthesise
-from inferometer.formats.synth.order import Order
+from inferometer.formats.synth.files import Order
 from inferometer.formats.synth.weights import planned, whole
 from inferometer.formats.tflite import read_tflite
 from inferometer.formats.tflite import write as tflite_writer

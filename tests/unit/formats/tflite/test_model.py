@@ -124,7 +124,7 @@ def test_every_truncation_is_refused_or_read():
 
 def test_the_table_of_operators_is_the_schemas():
     schema = pytest.importorskip("ai_edge_litert.schema_py_generated")
-    from inferometer.formats.tflite.operators import CUSTOM, OPERATORS
+    from inferometer.formats.tflite.schema import CUSTOM, OPERATORS
 
     named = {value: name for name, value in vars(schema.BuiltinOperator).items() if isinstance(value, int)}
     assert {number: OPERATORS[number].name for number in named if number != CUSTOM} == {

@@ -12,8 +12,7 @@ from pathlib import Path
 
 from inferometer.formats.tflite.graph import tflite_graph
 from inferometer.formats.tflite.model import parse_model
-from inferometer.formats.tflite.operators import OPERATORS
-from inferometer.formats.tflite.schema import OPTIONS, OPTIONS_2
+from inferometer.formats.tflite.schema import OPERATORS, OPTIONS, OPTIONS_2
 from unit.formats.listing import INPUT, call_of, dims_of, graph_lines, holds, rewrite
 from unit.formats.tflite.tflite_bytes import Numbers, model, operator, quantised, subgraph, tensor
 

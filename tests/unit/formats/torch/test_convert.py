@@ -9,8 +9,7 @@ from inferometer.core.dims import Symbol
 from inferometer.core.errors import FormatError
 from inferometer.core.graph import KINDS
 from inferometer.formats.torch.convert import program_graph
-from inferometer.formats.torch.program import HeldInput, Ref
-from inferometer.formats.torch.table import base_name, row_of, rows
+from inferometer.formats.torch.program import HeldInput, Ref, base_name, row_of, rows
 from inferometer.predict import coverage, work_of
 from unit.formats.torch.programs import B, W, X, Y, body, call, program, value
 

@@ -7,7 +7,7 @@ import pytest
 
 from inferometer.core.errors import FormatError, MissingDependencyError
 from inferometer.formats.torch import read_exported, read_module, read_pt2
-from inferometer.formats.torch.table import rows
+from inferometer.formats.torch.program import rows
 from inferometer.predict import coverage
 
 LACKING = "torch is not installed: live modules are not tested"

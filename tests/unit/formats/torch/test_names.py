@@ -4,9 +4,8 @@ import pytest
 
 from inferometer.core.binding import Binding
 from inferometer.core.dims import Expression, Symbol, evaluate
-from inferometer.formats.torch.body import module_path
+from inferometer.formats.torch.body import module_path, name_symbols, parse_size
 from inferometer.formats.torch.convert import program_graph
-from inferometer.formats.torch.expressions import name_symbols, parse_size
 from inferometer.formats.torch.program import Ref
 from inferometer.predict import footprint
 from unit.formats.torch.programs import call, program, value

@@ -17,7 +17,7 @@ import pytest
 
 from fakes.dropping_proxy import DroppingProxy
 from fakes.fleet import a_job, a_result
-from inferometer.cli.fleet_each import profile_on_each
+from inferometer.cli.elsewhere import profile_on_each
 from inferometer.core.codec import encode
 from inferometer.core.errors import DomainError, PlaceError
 from inferometer.core.job import JobEvent, JobFile, JobModel

@@ -10,8 +10,8 @@ from fakes.places import RECORDED
 from inferometer.core.errors import DomainError, PlaceError, UnknownNameError
 from inferometer.core.job import JobModel
 from inferometer.core.workload import Workload
-from inferometer.hub.places.adb import place as adb_place
-from inferometer.hub.places.adb.protocol import AdbServer
+from inferometer.hub.places import adb as adb_place
+from inferometer.hub.places.adb import AdbServer
 from inferometer.hub.places.base import resolve
 from inferometer.hub.places.requests import pack_measurement
 from inferometer.measure.bench.plan import Plan

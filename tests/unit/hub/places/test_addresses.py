@@ -47,7 +47,7 @@ def test_a_misspelt_place_or_option_is_an_error_that_suggests():
 
 
 def test_a_provider_that_lacks_a_package_says_which(monkeypatch):
-    monkeypatch.setattr("inferometer.hub.places.ssh.place.find_spec", lambda _name: None)
+    monkeypatch.setattr("inferometer.hub.places.ssh.find_spec", lambda _name: None)
     with pytest.raises(MissingDependencyError, match=r"inferometer\[fleet\]"):
         resolve("ssh://board")
 

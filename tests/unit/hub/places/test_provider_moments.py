@@ -25,9 +25,10 @@ from inferometer.core.codec import encode
 from inferometer.core.errors import DomainError, InferometerError, PlaceError
 from inferometer.core.job import Job, JobEvent, JobFile, JobModel, JobResult
 from inferometer.core.workload import Workload
-from inferometer.hub.places import device_side, hub_client, pushing
-from inferometer.hub.places.adb import place as phones
-from inferometer.hub.places.adb.protocol import Ran
+from inferometer.hub.places import adb as phones
+from inferometer.hub.places import device_side, hub_client
+from inferometer.hub.places import ssh as setup
+from inferometer.hub.places.adb import Ran
 from inferometer.hub.places.artifacts import ArtifactFolder, FileHashes, ModelFiles
 from inferometer.hub.places.base import Handle, is_place, parse_address
 from inferometer.hub.places.benchmarks import BENCHMARKS
@@ -37,8 +38,7 @@ from inferometer.hub.places.hub import HubPlace
 from inferometer.hub.places.hub_client import HubAddress, HubAwayError, HubClient, HubRefusalError, fetch, upload
 from inferometer.hub.places.local import FolderHere, LocalPlace, unique
 from inferometer.hub.places.requests import _beside, model_path, pack_measurement
-from inferometer.hub.places.ssh import setup
-from inferometer.hub.places.ssh.place import SshPlace, _FolderThere
+from inferometer.hub.places.ssh import SshPlace, _FolderThere
 from inferometer.hub.places.wheels import parse_target
 from inferometer.measure.bench.plan import Plan
 from inferometer.measure.run.model import MeasureRequest
@@ -256,7 +256,7 @@ def test_runs_are_sent_until_the_hub_is_away_and_the_rest_waits(hub):
     link = b'{"link": "http://hub/runs/x"}'
     client = hub((200, link), (403, b'{"error": "No."}'), (400, b'{"error": "Odd."}'), (503, b'{"error": "Later."}'))
     store = Outbox("a", "broken", "b", "c", "d", "e")
-    pushed = pushing.push(store, client, ["a"], project="p")
+    pushed = hub_client.push(store, client, ["a"], project="p")
     assert store.queued == [("a", "http://hub", "p")]
     assert [(each.run, each.link is not None, each.waits) for each in pushed] == [
         ("a", True, False), ("broken", False, False), ("b", False, True), ("c", False, False), ("d", False, True),
@@ -714,9 +714,9 @@ def test_whether_a_runner_lives_is_asked_seldom():
 
 @pytest.mark.parametrize("root", [None, "/chosen"])
 def test_a_job_over_ssh_is_started_with_its_settings_and_cleaned_up_after(monkeypatch, root):
-    monkeypatch.setattr("inferometer.hub.places.ssh.place.require_known", lambda _job: None)
+    monkeypatch.setattr("inferometer.hub.places.ssh.require_known", lambda _job: None)
     made = setup.DeviceSetup(root="/r", paths=("/r/code",))
-    monkeypatch.setattr("inferometer.hub.places.ssh.place.set_up", lambda *_given: made)
+    monkeypatch.setattr("inferometer.hub.places.ssh.set_up", lambda *_given: made)
     place = SshPlace(parse_address(f"ssh://pi@board?box=none&quota=5GB{f'&root={root}' if root else ''}"))
     board = Device(start={"folder": "/r/jobs/j", "resumed": False}, clear=None, collect_garbage=0)
     result = JobResult(job=JOB, ended="done")

@@ -15,10 +15,10 @@ from inferometer.hub.places import requirements
 from inferometer.hub.places.artifacts import ArtifactFolder, FileHashes, chunks_from
 from inferometer.hub.places.base import parse_address
 from inferometer.hub.places.bundle import _closure, _plain_name
+from inferometer.hub.places.following import Patience
 from inferometer.hub.places.hub_client import HubAddress, HubAwayError, HubClient, HubRefusalError
-from inferometer.hub.places.patience import Patience
+from inferometer.hub.places.local import run_at
 from inferometer.hub.places.requirements import Need, local_path
-from inferometer.hub.places.running import run_at
 from inferometer.hub.places.wheels import WheelTarget, our_wheel, parse_target, target_of
 
 JOB = Job(id="j", verb="profile", model=JobModel(name="resnet50"))

@@ -13,8 +13,8 @@ from fakes.sshd import WHY_NOT, start_sshd
 from inferometer.core import notices
 from inferometer.core.errors import PlaceError
 from inferometer.core.job import Job, JobModel
+from inferometer.hub.places import ssh as setup
 from inferometer.hub.places.base import resolve
-from inferometer.hub.places.ssh import setup
 
 pytestmark = pytest.mark.skipif(WHY_NOT is not None, reason=str(WHY_NOT))
 pytest.importorskip("asyncssh")

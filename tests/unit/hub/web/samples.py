@@ -131,11 +131,11 @@ def hostile():
 
 
 @contextmanager
-def hub(folder, **rules):
-    """A store in a folder, a hub over it on a free port, and a client that asks it."""
+def hub(folder, *, port=0, **rules):
+    """A store in a folder, a hub over it (on a free port unless one is given), and a client that asks it."""
     with (
         open_store(folder / "runs.db") as store,
-        hub_in_thread(store, Rules(**rules)) as address,
+        hub_in_thread(store, Rules(**rules), port=port) as address,
         httpx.Client(base_url=address, timeout=120, verify=False) as client,  # noqa: S501 - no TLS, whose roots take a while
     ):
         yield store, client

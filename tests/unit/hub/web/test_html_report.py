@@ -11,10 +11,9 @@ import pytest
 
 from inferometer.core.errors import DomainError
 from inferometer.core.run import Run
-from inferometer.hub.web.assets import STATIC
+from inferometer.hub.web.assets import STATIC, Parts, bundled, html_report
 from inferometer.hub.web.one_file import one_file
 from inferometer.understand.view.exports import layers_csv, markdown
-from inferometer.understand.view.html_report import Parts, bundled, html_report
 from unit.hub.web.samples import ENDING, HOSTILE, decoder, hostile, network
 
 

@@ -19,14 +19,14 @@ from inferometer.hub.fleet.desk import FleetDesk
 from inferometer.hub.fleet.uploads import Note, Sender, Uploads
 from inferometer.hub.web.api.people import NewTokenRequest, _require_no_more
 from inferometer.hub.web.api.runs import _limits
-from inferometer.hub.web.exporting import _form
+from inferometer.hub.web.downloads import _form
 from inferometer.hub.web.failures import HubError
 from inferometer.hub.web.guard.oidc import allowed, read_attempt
 from inferometer.hub.web.guard.rules import Rules
 from inferometer.hub.web.guard.security import ARRIVED, VISITOR
 from inferometer.hub.web.guard.sign_in import own_path
 from inferometer.hub.web.pages.catalog import _typed, predict_values, sweep_values
-from inferometer.hub.web.pages.prediction_fields import field_groups
+from inferometer.hub.web.pages.predictions import field_groups
 from inferometer.store.queue.values import FleetDevice, JobRow, Wanted
 from inferometer.store.values import Token, Visitor
 

@@ -14,9 +14,8 @@ import pytest
 
 from inferometer.core.codec import encode
 from inferometer.core.errors import DomainError
-from inferometer.hub.web.guard.rate_limit import RateLimit
 from inferometer.hub.web.guard.rules import Rules, is_loopback
-from inferometer.hub.web.guard.security import COOKIE
+from inferometer.hub.web.guard.security import COOKIE, RateLimit
 from inferometer.hub.web.serving import listen, require_tokens
 from inferometer.store import Store, open_store
 from unit.hub.web.samples import ENDING, HOSTILE, hostile, hub, network

@@ -21,7 +21,7 @@ from inferometer.hub.web.api.agents import _event
 from inferometer.hub.web.api.people import _csv, _grants
 from inferometer.hub.web.downloads import exported_run
 from inferometer.hub.web.guard.rules import Rules
-from inferometer.hub.web.pages import atlas as atlas_page
+from inferometer.hub.web.pages import catalog as atlas_page
 from inferometer.hub.web.pages import dataflow
 from inferometer.hub.web.pages import fleet as fleet_pages
 from inferometer.hub.web.pages.explaining import _attribution_rows

@@ -18,7 +18,7 @@ from inferometer.core.profile import (
 from inferometer.core.served import Distribution, LevelFigures
 from inferometer.core.workload import Parallel, Workload
 from inferometer.hub.web.pages import compare as compare_page
-from inferometer.hub.web.pages import load_view, run_charts
+from inferometer.hub.web.pages import run_charts
 from inferometer.hub.web.pages.routes import COLUMNS, listing_from
 from inferometer.hub.web.pages.run_view import cards_of, layer_columns
 from inferometer.store.values import RunRow
@@ -142,7 +142,7 @@ def test_the_cards_of_a_load_test_say_the_headlines_figures():
     def cards(**figures):
         served = SimpleNamespace(levels=[SimpleNamespace(name="8/s")], headline=0)
         found = LevelFigures(**{"requests": 10, "completed": 9, **figures})
-        return shown(load_view._cards(SimpleNamespace(headline=found, served=served)))
+        return shown(run_charts._cards(SimpleNamespace(headline=found, served=served)))
 
     found = cards(
         ttft_s=Distribution(count=9, p50=0.25, mean=9.0), tpot_s=Distribution(count=1200, mean=0.5),

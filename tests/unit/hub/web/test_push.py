@@ -10,8 +10,7 @@ from click.testing import CliRunner
 from inferometer.cli.commands.push import command as push_command
 from inferometer.cli.storing import print_run_link, recording_from, storing_options
 from inferometer.core.errors import PlaceError
-from inferometer.hub.places.hub_client import HubAddress, HubAwayError, HubClient
-from inferometer.hub.places.pushing import push
+from inferometer.hub.places.hub_client import HubAddress, HubAwayError, HubClient, push
 from inferometer.store import open_store
 from inferometer.store.recording import hub_link
 from unit.hub.web.samples import hub, network

@@ -13,8 +13,7 @@ from inferometer.hub.web.pages.dataflow import layers_svg
 from inferometer.known import device
 from inferometer.measure.bench.compare import compare
 from inferometer.store.values import RunRow
-from inferometer.understand.view.charts.layers import kind_chart, layer_chart, unit_chart
-from inferometer.understand.view.charts.memory import memory_chart, memory_parts
+from inferometer.understand.view.charts.layers import kind_chart, layer_chart, memory_chart, memory_parts, unit_chart
 from inferometer.understand.view.charts.roofline import roofline
 from inferometer.understand.view.charts.runs import difference_chart, run_trend
 from inferometer.understand.view.charts.samples import histogram, percentiles, token_trend

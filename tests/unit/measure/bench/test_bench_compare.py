@@ -246,3 +246,12 @@ def test_the_names_of_two_functions_or_commands_are_no_difference_of_models():
     bench = Provenance(tool=TOOL, version="1", created="2026-01-01T00:00:00+00:00")
     old, new = (replace(run_of(OLD, model=name), provenance=bench) for name in ("sleep 1", "sleep 2"))
     assert compare(old, new).notes == ()
+
+
+def test_whoever_asks_for_no_ops_is_told_the_same_of_the_whole():
+    a = profile(phase("run", OLD, ops=(op("one", 1.0), op("two", 2.0))))
+    b = profile(phase("run", slower(0.05), ops=(op("one", 1.1),)))
+    found, whole = compare(a, b, ops=False), compare(a, b)
+    assert (found.main, found.metrics, found.ops) == (whole.main, whole.metrics, ())
+    assert len(whole.ops) == 1
+    assert found.notes == tuple(note for note in whole.notes if "has the op" not in note) != whole.notes

@@ -18,8 +18,15 @@ from inferometer.core.profile import (
     Provenance,
 )
 from inferometer.core.workload import Workload
-from inferometer.measure.bench.compare import _environment_notes, compare, comparison_document
-from inferometer.measure.bench.figures import Figure, op_times, phase_times, scalars
+from inferometer.measure.bench.compare import (
+    Figure,
+    _environment_notes,
+    compare,
+    comparison_document,
+    op_times,
+    phase_times,
+    scalars,
+)
 from inferometer.measure.bench.gate import failed, parse_gate
 from inferometer.measure.bench.percentiles import order_ranks, percentile_between, percentile_documents
 from inferometer.measure.bench.ranks import (

@@ -14,8 +14,7 @@ import scipy
 
 from inferometer.core.errors import DomainError
 from inferometer.core.profile import Environment
-from inferometer.measure.bench.compare import compare
-from inferometer.measure.bench.figures import Figure
+from inferometer.measure.bench.compare import Figure, compare
 from inferometer.measure.bench.gate import held, parse_gate
 from inferometer.measure.bench.plan import Plan
 from inferometer.measure.bench.processes import own_use

@@ -17,9 +17,9 @@ from inferometer.measure.run import model as running
 from inferometer.measure.run.assemble import _device, _environment, _peak, _top_units, mean_step
 from inferometer.measure.run.beside import _by_layer, _Expected, _op, remarks
 from inferometer.measure.run.correct import correct
-from inferometer.measure.run.formats import mixture_note
 from inferometer.measure.run.layers import graph_layers
 from inferometer.measure.run.model import MeasureRequest
+from inferometer.measure.run.model_file import mixture_note
 from inferometer.measure.run.order import TextOrder
 from inferometer.measure.run.raw import Generation, MemoryReadings, Raw
 from inferometer.measure.run.verify import compare_text

@@ -9,8 +9,7 @@ from inferometer.formats.resolve import read
 from inferometer.formats.sizes import bind
 from inferometer.measure.run.correct import Corrected, correct
 from inferometer.measure.run.layers import graph_layers
-from inferometer.measure.run.ops import claims_of, measured_ops
-from inferometer.measure.run.steps import with_steps
+from inferometer.measure.run.ops import claims_of, measured_ops, with_steps
 
 # The kernels of two decoder layers as torch.compile 2.11 names them on an H200, with the microseconds that they took.
 # A fused kernel names every module whose values it reads, back through the residuals.

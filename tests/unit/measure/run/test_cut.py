@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from inferometer.measure.run.cut import without_last
+from inferometer.measure.run.verify import without_last
 
 onnx = pytest.importorskip("onnx", reason="onnx is not installed: no model can be written")
 

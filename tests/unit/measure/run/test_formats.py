@@ -1,7 +1,7 @@
 """What a file's weights are stored as."""
 
 from inferometer.core.graph import Block, Graph, Op, Tensor
-from inferometer.measure.run.formats import main_format, mixture_note
+from inferometer.measure.run.model_file import main_format, mixture_note
 
 
 def weight(name, size, dtype):

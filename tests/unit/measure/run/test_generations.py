@@ -20,10 +20,10 @@ from inferometer.measure.run.assemble import (
     middle,
     prefill_phase,
 )
+from inferometer.measure.run.ops import with_steps
 from inferometer.measure.run.order import TextOrder
 from inferometer.measure.run.raw import Generation, MemoryReadings, Raw, memory_over_time
 from inferometer.measure.run.spans import trace_of
-from inferometer.measure.run.steps import with_steps
 from inferometer.measure.run.texts import _instrumented_tokens, _shape
 from inferometer.measure.run.watch import Resident
 from inferometer.understand.view.dataflow import dataflow

@@ -20,15 +20,22 @@ from inferometer.measure.run import model_file as prepare
 from inferometer.measure.run.arrays import _TURN, _but_first, _warm
 from inferometer.measure.run.correct import capped, steady_mean
 from inferometer.measure.run.energy import CaseEnergy, TextEnergy, _parts, _request_j, with_energy
-from inferometer.measure.run.formats import main_format, mixture_note
 from inferometer.measure.run.isolate import ChildLimits, _broken, _crashed, _tail, _with, _with_partial
 from inferometer.measure.run.layers import graph_layers, stem
 from inferometer.measure.run.model import MeasureRequest
-from inferometer.measure.run.model_file import PreparedModel, SyntheticWeights, _config, _safe, can_open
+from inferometer.measure.run.model_file import (
+    PreparedModel,
+    SyntheticWeights,
+    _config,
+    _safe,
+    can_open,
+    main_format,
+    mixture_note,
+)
+from inferometer.measure.run.ops import _factors, _like_each_other, _readings
 from inferometer.measure.run.order import TextOrder
 from inferometer.measure.run.raw import Generation, Raw
 from inferometer.measure.run.spans import trace_of
-from inferometer.measure.run.steps import _factors, _like_each_other, _readings
 from inferometer.measure.run.texts import _instrumented_tokens, _shape, _thinned
 from inferometer.measure.run.watch import MemoryWatch
 from inferometer.measure.spans.energy import EnergyStretch

@@ -100,7 +100,7 @@ def test_a_failure_in_the_last_layer_alone_is_said(monkeypatch, tmp_path):
 
     mine, right = MeasureRequest(model="m.onnx", runtime="a"), MeasureRequest(model="m.onnx", runtime="b")
     monkeypatch.setattr(
-        "inferometer.measure.run.cut.without_last", lambda path, _place: "Softmax 's'" if path.name else None
+        "inferometer.measure.run.verify.without_last", lambda path, _place: "Softmax 's'" if path.name else None
     )
     monkeypatch.setattr(running, "_compared", compared)
     inner = Verification(status="verified", max_rel=0.001)
@@ -109,7 +109,7 @@ def test_a_failure_in_the_last_layer_alone_is_said(monkeypatch, tmp_path):
     assert told.reason.startswith("off; the inputs of the last layer, Softmax 's', are right to 0.001 of their")
     inner = failed
     assert running._with_cause(failed, mine, right, tmp_path, None) is failed
-    monkeypatch.setattr("inferometer.measure.run.cut.without_last", lambda _path, _place: None)
+    monkeypatch.setattr("inferometer.measure.run.verify.without_last", lambda _path, _place: None)
     asked.clear()
     assert running._with_cause(failed, mine, right, tmp_path, None) is failed
     assert asked == []

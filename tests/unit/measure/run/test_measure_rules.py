@@ -24,7 +24,7 @@ from inferometer.measure.run.arrays import count_steps
 from inferometer.measure.run.correct import correct
 from inferometer.measure.run.isolate import ChildLimits
 from inferometer.measure.run.model import MeasuredRun, MeasureRequest
-from inferometer.measure.run.nodes import file_nodes
+from inferometer.measure.run.model_file import file_nodes
 from inferometer.measure.run.order import MeasureOrder, TextOrder
 from inferometer.measure.run.outcome import outcome_of
 from inferometer.measure.run.raw import Raw, series_of

@@ -12,10 +12,9 @@ from inferometer.measure.spans import energy, from_trace, load, merge, nest, sen
 from inferometer.measure.spans.attribution import attribute, calls_of, time_by_layer, trend_of
 from inferometer.measure.spans.batch import SpanBatch
 from inferometer.measure.spans.build import build
-from inferometer.measure.spans.files import SpanFile
+from inferometer.measure.spans.files import SpanFile, _placed, _process_numbers, _shift_ns, _sound, run_of
 from inferometer.measure.spans.flow import Repeat, Stretch, flow, fold, stretches
 from inferometer.measure.spans.keeping import Everything, Reservoir, Ring, Spilling, log_for
-from inferometer.measure.spans.loading import _placed, _process_numbers, _shift_ns, _sound, run_of
 from inferometer.measure.spans.meters import MeterLevel, PeakMeter
 from inferometer.measure.spans.power import Power, Series, energy_curve, energy_of_spans, uses
 from inferometer.measure.spans.recorder import Watcher

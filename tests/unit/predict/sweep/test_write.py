@@ -15,7 +15,9 @@ import pytest
 
 from inferometer.core.errors import DomainError, FormatError, InferometerError, MissingDependencyError
 from inferometer.predict.sweep import Progress, Saved, read_rows, run_study, stream
+from inferometer.predict.sweep.formats import as_csv
 from inferometer.predict.sweep.sinks import partial_of
+from inferometer.predict.sweep.table import SweepTable
 from inferometer.predict.sweep.write import fingerprint, journal_of
 from unit.predict.sweep.studies import small
 
@@ -64,6 +66,29 @@ def test_csv_is_what_csv_readers_read(tmp_path, rows):
     assert found[0]["batch"] == "1"
     assert found[1]["tpot_s"] == ""
     assert found[1]["reason"] == rows["reason"][1]
+
+
+def test_csv_has_numbers_as_python_writes_them():
+    exponents = np.arange(-24.0, 25.0)
+    seconds = np.concatenate([3.3 * 10**exponents, 10**exponents, -(10**exponents), [0.0, -0.0, 0.1, np.nan, np.inf]])
+    whole = np.where(np.abs(seconds) < 1e-3, np.nan, np.trunc(np.where(np.isfinite(seconds), seconds, np.nan)))
+    part = SweepTable(length=len(seconds), values={"tpot_s": seconds, "batch": whole})
+    expected = [
+        f"{'' if np.isnan(number) else repr(number)},{'' if np.isnan(count) else int(count)}"
+        for number, count in zip(seconds.tolist(), whole.tolist(), strict=True)
+    ]
+    assert as_csv([part]).decode().splitlines() == expected
+
+
+@NEEDS_ARROW
+def test_writing_parquet_does_not_take_pandas_along():
+    code = (
+        "import sys; from inferometer.predict.sweep.formats import as_arrow;"
+        "from inferometer.predict.sweep.table import SweepTable; import numpy as np;"
+        "as_arrow([SweepTable(length=2, values={'model': np.array(['a', 'b'], object), 'tpot_s': np.ones(2)})]);"
+        "assert 'pandas' not in sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
 
 
 def test_sqlite_is_a_table_to_ask(tmp_path, rows):

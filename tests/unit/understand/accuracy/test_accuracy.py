@@ -30,7 +30,7 @@ from inferometer.understand.accuracy.judge import (
     peer_errors,
     without_model,
 )
-from inferometer.understand.accuracy.targets import against_aims
+from inferometer.understand.accuracy.page import against_aims
 from inferometer.understand.view.accuracy import accuracy_chart, accuracy_page, peer_table, standing_table, target_table
 
 

@@ -13,7 +13,7 @@ from inferometer.understand.accuracy import atlas_file, judge, page
 from inferometer.understand.accuracy.cases import AccuracyCase, Peer
 from inferometer.understand.accuracy.edgeprofiler import EdgeHardware, edge_hardware
 from inferometer.understand.accuracy.judge import Judged, chart_rows, error_summary, groups_of, peer_errors
-from inferometer.understand.accuracy.targets import AIMS, Aim, _row
+from inferometer.understand.accuracy.page import AIMS, Aim, _row
 
 
 def case(**given):

@@ -21,8 +21,17 @@ from inferometer.known.zoo import CatalogModel
 from inferometer.predict.memory.footprint import Footprint
 from inferometer.understand.view.cards import Card, _domain, device_card, formula_card
 from inferometer.understand.view.demo import host_facts
-from inferometer.understand.view.inventories import _covered, _memory_facts, _parts, inventory_card, layer_table
-from inferometer.understand.view.listings import calculation_table, card_table, check_table, synthesis_table
+from inferometer.understand.view.listings import (
+    _covered,
+    _memory_facts,
+    _parts,
+    calculation_table,
+    card_table,
+    check_table,
+    inventory_card,
+    layer_table,
+    synthesis_table,
+)
 from inferometer.understand.view.records import device_record, model_record, ops_per_joule
 
 MIB = 2**20

@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from inferometer.understand.view.growth import growths
+from inferometer.understand.view.profiles import growths
 
 LINE = tuple(1.0 + 0.01 * step for step in range(21))
 

@@ -50,28 +50,25 @@ from inferometer.understand.view import (
     exports,
     load_tests,
     measured,
-    plans,
     predictions,
     prepared,
     profiles,
     serving,
     spans_page,
 )
-from inferometer.understand.view.charts.layers import kind_chart, layer_chart, unit_chart
+from inferometer.understand.view.charts.layers import kind_chart, layer_chart, memory_chart, unit_chart
 from inferometer.understand.view.charts.load_tests import chart_names, load_chart
-from inferometer.understand.view.charts.memory import memory_chart
 from inferometer.understand.view.charts.roofline import roofline
 from inferometer.understand.view.charts.runs import difference_chart, run_trend
 from inferometer.understand.view.charts.samples import histogram, token_trend
 from inferometer.understand.view.dataflow import dataflow
 from inferometer.understand.view.explanations import explanation_page, findings_table, page_text, trial_table
-from inferometer.understand.view.fleet import each_table
 from inferometer.understand.view.frames import comparison_columns, profile_columns
 from inferometer.understand.view.notebook import view_html
 from inferometer.understand.view.phrases import duration_text
 from inferometer.understand.view.published import apart_text
 from inferometer.understand.view.render import render
-from inferometer.understand.view.runs import machine_names, run_table
+from inferometer.understand.view.runs import each_table, machine_names, run_table
 from inferometer.understand.view.spans_page import page, statistics_document
 from inferometer.understand.view.terminal import draw_card, without_styles
 from inferometer.understand.view.traces import chrome, folded, speedscope
@@ -385,10 +382,10 @@ def planned():
            "kv_tokens": 400_000, "kv_bytes_per_token": 131_072, "max_batch": 97, "tokens": 4096,
            "max_context": 131_072, "devices_at_least": 1}  # fmt: skip
     return {
-        "card": card(plans.plan_card(document, title="t")), "table": text(plans.plan_table(document)),
-        "bare": card(plans.plan_card({**document, "plans": [bare], "edge": other}, title="t")),
-        "no energy": card(plans.plan_card({**document, "edge": {**EDGE, "joules": None}}, title="t")),
-        "edge": text(plans.edge_table({"plans": [frames_of, {**frames_of, "battery_s": None}]})),
+        "card": card(serving.plan_card(document, title="t")), "table": text(serving.plan_table(document)),
+        "bare": card(serving.plan_card({**document, "plans": [bare], "edge": other}, title="t")),
+        "no energy": card(serving.plan_card({**document, "edge": {**EDGE, "joules": None}}, title="t")),
+        "edge": text(serving.edge_table({"plans": [frames_of, {**frames_of, "battery_s": None}]})),
         "serving": card(serving.serving_card(answer)),
         "alone": card(serving.serving_card(replace(lone, tokens_per_user=1.0, meets=True))),
         "none asked": card(serving.serving_card(lone)),

@@ -3,12 +3,18 @@
 from pathlib import Path
 
 from inferometer.core.graph import Graph
-from inferometer.formats.gguf.write.file import data_bytes, write
+from inferometer.formats.gguf.write.file import (
+    FORMATS,
+    GgufFacts,
+    data_bytes,
+    file_type,
+    format_of,
+    require_format,
+    write,
+)
 from inferometer.formats.gguf.write.metadata import architecture_row, metadata_of
 from inferometer.formats.gguf.write.names import WrittenTensor, targets
-from inferometer.formats.gguf.write.recipe import FORMATS, GgufFacts, file_type, format_of, require_format
-from inferometer.formats.synth.files import landing
-from inferometer.formats.synth.order import Order
+from inferometer.formats.synth.files import Order, landing
 
 __all__ = ["FORMATS", "model_facts", "save"]
 

@@ -12,7 +12,7 @@ from inferometer.core.frozen import frozen
 from inferometer.core.graph import Graph, Op
 from inferometer.formats.gguf.architecture import Architecture, architecture_of
 from inferometer.formats.gguf.write.file import Value
-from inferometer.formats.synth.order import epsilon_of, rope_theta_of
+from inferometer.formats.synth.files import epsilon_of, rope_theta_of
 
 # A vocabulary that works: byte-level pairs, every token reachable, exactly as many as the model has.
 #

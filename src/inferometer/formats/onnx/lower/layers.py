@@ -7,10 +7,16 @@ from inferometer.core.dims import Dim
 from inferometer.core.graph import Op, Tensor
 from inferometer.formats.onnx.content import SizeRatio
 from inferometer.formats.onnx.rules.common import static
-from inferometer.formats.onnx.rules.layers import directions_of, hidden_size
-from inferometer.formats.onnx.rules.products import contraction, einsum_contracted, parse_einsum, product_shapes
-from inferometer.formats.onnx.rules.reductions import reduce_axes
-from inferometer.formats.onnx.rules.signals import transform_axis
+from inferometer.formats.onnx.rules.pointwise import reduce_axes
+from inferometer.formats.onnx.rules.products import (
+    contraction,
+    directions_of,
+    einsum_contracted,
+    hidden_size,
+    parse_einsum,
+    product_shapes,
+)
+from inferometer.formats.onnx.rules.sequences import transform_axis
 from inferometer.formats.onnx.rules.windows import kernel_of
 from inferometer.formats.onnx.step import Lowering, Maker, OnnxStep
 

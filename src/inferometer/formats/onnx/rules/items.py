@@ -45,20 +45,16 @@ def mul(one: Item, other: Item) -> Item:
         return _finite(one * other)
     for factor, item in ((one, other), (other, one)):
         if isinstance(factor, int | float) and not isinstance(item, int | float) and item is not None:
-            return _scaled(item, factor)
+            # A size times a number, which may leave a fraction.
+            if not math.isfinite(factor):
+                return None
+            ratio = Fraction(factor).limit_denominator(_MAX_DENOMINATOR)
+            if abs(float(ratio) - factor) > 1e-6 * abs(factor):
+                return None
+            top, bottom = (item.top, item.bottom) if isinstance(item, SizeRatio) else (item, 1)
+            return _ratio(algebra.mul(top, ratio.numerator), bottom * ratio.denominator)
     pair = _dims(one, other)
     return None if pair is None else algebra.mul(*pair)
-
-
-def _scaled(item: Dim | SizeRatio, factor: float) -> Item:
-    """A size times a number, which may leave a fraction."""
-    if not math.isfinite(factor):
-        return None
-    ratio = Fraction(factor).limit_denominator(_MAX_DENOMINATOR)
-    if abs(float(ratio) - factor) > 1e-6 * abs(factor):
-        return None
-    top, bottom = (item.top, item.bottom) if isinstance(item, SizeRatio) else (item, 1)
-    return _ratio(algebra.mul(top, ratio.numerator), bottom * ratio.denominator)
 
 
 def _ratio(top: Dim, bottom: int) -> Item:

@@ -5,18 +5,7 @@ from typing import Any
 from inferometer.formats.onnx.lower import attention as lower_a
 from inferometer.formats.onnx.lower import layers as lower_l
 from inferometer.formats.onnx.lower import microsoft as lower_m
-from inferometer.formats.onnx.rules import (
-    attention,
-    common,
-    images,
-    indexing,
-    layers,
-    microsoft,
-    pointwise,
-    products,
-    reductions,
-    windows,
-)
+from inferometer.formats.onnx.rules import attention, common, indexing, microsoft, pointwise, products, windows
 from inferometer.formats.onnx.step import Lowering, OnnxRow, Rule
 from inferometer.formats.onnx.tables.rows import custom, pool, row
 
@@ -90,15 +79,15 @@ _CONVOLUTIONS = {
     "MaxpoolWithMask": row("pool", windows.pool, lower=lower_l.lower_pool("max"), settings=(1,), least=1),
     "QLinearAveragePool": pool("average", microsoft.channels_last_pool),
     "QLinearGlobalAveragePool": pool("global", microsoft.global_pool),
-    "GridSample": row("resize", images.grid_sample, lower=lower_l.lower_sampling, least=2),
+    "GridSample": row("resize", windows.grid_sample, lower=lower_l.lower_sampling, least=2),
     "CropAndResize": row(
         "resize", microsoft.crop_and_resize, lower=lower_l.lower_sampling, indices=(2,), settings=(3,), least=4
     ),
 }  # fmt: skip
 
 _NORMS = {
-    "LayerNormalization": _norm("layer", layers.layer_norm, (1, 2)),
-    "SimplifiedLayerNormalization": _norm("rms", layers.layer_norm, (1, 2)),
+    "LayerNormalization": _norm("layer", products.layer_norm, (1, 2)),
+    "SimplifiedLayerNormalization": _norm("rms", products.layer_norm, (1, 2)),
     "SkipLayerNormalization": _norm("layer", microsoft.skip_norm, (2, 3, 4), 3),
     "SkipSimplifiedLayerNormalization": _norm("rms", microsoft.skip_norm, (2, 3), 3),
     "GroupNorm": _norm("group", common.same_as_first, (1, 2)),
@@ -146,7 +135,7 @@ _ATTENTION = {
     "MRotaryEmbedding": row(
         "rotary", common.same_as_first, lower=lower_a.lower_rotary(1, (2, 3)), indices=(1,), least=4
     ),
-    "GemmaRotaryEmbedding": _elementwise("rotary", layers.shaped_like(1), flops=4),
+    "GemmaRotaryEmbedding": _elementwise("rotary", products.shaped_like(1), flops=4),
     "RelativePositionBias": row("gather", microsoft.position_bias, weights=(0,), settings=(1, 2), least=3),
     "MoE": row(
         "moe_experts", common.same_as_first, lower=lower_m.lower_moe(lower_m.MOE), weights=(2, 4, 6, 3, 5, 7), least=4
@@ -206,15 +195,15 @@ _MOVES = {
     ),
     "Range": row("elementwise", indexing.range_, function="range", settings=(0, 1, 2)),
     "Unique": row("sort", indexing.unique, lower=lower_l.lower_unique, least=1),
-    "ReduceSumInteger": row("reduce", reductions.reduce, lower=lower_l.lower_reduce("sum"), settings=(1,), least=1),
+    "ReduceSumInteger": row("reduce", pointwise.reduce, lower=lower_l.lower_reduce("sum"), settings=(1,), least=1),
     "QLinearReduceMean": row("reduce", microsoft.qlinear_reduce, function="mean", least=1),
     "IsAllFinite": row("reduce", microsoft.one_flag, function="max", least=1),
-    "QuantizeLinear": row("quantize", layers.quantize, passes=True, least=2),
-    "DequantizeLinear": row("dequantize", layers.dequantize, passes=True, least=2),
-    "QuantizeWithOrder": row("quantize", layers.shaped_like(0, "i8"), least=2),
-    "DequantizeWithOrder": row("dequantize", layers.shaped_like(0, "f32"), least=2),
+    "QuantizeLinear": row("quantize", products.quantize, passes=True, least=2),
+    "DequantizeLinear": row("dequantize", products.dequantize, passes=True, least=2),
+    "QuantizeWithOrder": row("quantize", products.shaped_like(0, "i8"), least=2),
+    "DequantizeWithOrder": row("dequantize", products.shaped_like(0, "f32"), least=2),
     "DynamicQuantizeLSTM": row(
-        "recurrent", layers.recurrent, lower=lower_l.lower_recurrent("lstm"), weights=(1, 2, 3, 7),
+        "recurrent", products.recurrent, lower=lower_l.lower_recurrent("lstm"), weights=(1, 2, 3, 7),
         attributes={"compute": "i8"}, states=((5, 6), (1, 2)), least=3,
     ),
 }  # fmt: skip

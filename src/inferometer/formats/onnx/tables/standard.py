@@ -2,26 +2,13 @@
 
 from inferometer.formats.onnx.lower import attention as lower_a
 from inferometer.formats.onnx.lower import layers as lower_l
-from inferometer.formats.onnx.rules import (
-    attention,
-    common,
-    images,
-    indexing,
-    layers,
-    moves,
-    pointwise,
-    products,
-    reductions,
-    sequences,
-    signals,
-    windows,
-)
+from inferometer.formats.onnx.rules import attention, common, indexing, moves, pointwise, products, sequences, windows
 from inferometer.formats.onnx.step import OnnxRow, Rule
 from inferometer.formats.onnx.tables.rows import custom, pool, row
 
 
 def _reduce(function: str) -> OnnxRow:
-    return row("reduce", reductions.reduce, lower=lower_l.lower_reduce(function), settings=(1,), least=1)
+    return row("reduce", pointwise.reduce, lower=lower_l.lower_reduce(function), settings=(1,), least=1)
 
 
 def _view(rule: Rule, *settings: int, passes: bool = True, least: int = 1) -> OnnxRow:
@@ -38,7 +25,7 @@ def _norm(norm: str, rule: Rule = common.same_as_first) -> OnnxRow:
 
 def _recurrent(cell: str) -> OnnxRow:
     lower = lower_l.lower_recurrent(cell)
-    return row("recurrent", layers.recurrent, lower=lower, weights=(1, 2, 3, 7), states=((5, 6), (1, 2)), least=3)
+    return row("recurrent", products.recurrent, lower=lower, weights=(1, 2, 3, 7), states=((5, 6), (1, 2)), least=3)
 
 
 def _random(rule: Rule) -> OnnxRow:
@@ -94,7 +81,7 @@ _POINTWISE = {
     "CastLike": row("cast", pointwise.cast_like, passes=True, settings=(1,), least=2),
     "BitCast": _view(pointwise.bit_cast),
     "Dropout": _view(pointwise.dropout, 1, 2),
-    "AffineGrid": row("elementwise", images.affine_grid, function="affine_grid", flops=5, settings=(1,), least=2),
+    "AffineGrid": row("elementwise", windows.affine_grid, function="affine_grid", flops=5, settings=(1,), least=2),
     "EyeLike": row("copy", pointwise.retyped, function="fill", settings=(0,), least=1),
     "Trilu": _copy("trilu", common.same_as_first, 1),
     "ReverseSequence": _copy("reverse", common.same_as_first, 1, least=2),
@@ -129,7 +116,7 @@ _MOVES = {
     "Tile": _copy("tile", moves.tile, 1, least=2),
     "DepthToSpace": _copy("depth_to_space", moves.depth_to_space),
     "SpaceToDepth": _copy("space_to_depth", moves.space_to_depth),
-    "CenterCropPad": _copy("crop", images.center_crop_pad, 1, least=2),
+    "CenterCropPad": _copy("crop", windows.center_crop_pad, 1, least=2),
     "ConstantOfShape": _copy("fill", indexing.constant_of_shape, 0),
     "Range": row("elementwise", indexing.range_, function="range", settings=(0, 1, 2)),
 }
@@ -148,7 +135,7 @@ _INDEXING = {
     ),
     "OneHot": row("scatter", indexing.one_hot, function="one_hot", indices=(0,), settings=(1, 2), least=3),
     "MaxUnpool": row("scatter", windows.max_unpool, indices=(1,), settings=(2,), least=2),
-    "Col2Im": row("scatter", images.col2im, attributes={"reduction": "add"}, settings=(1, 2), least=3),
+    "Col2Im": row("scatter", windows.col2im, attributes={"reduction": "add"}, settings=(1, 2), least=3),
     "TopK": row("sort", indexing.top_k, lower=lower_l.lower_sort, settings=(1,), least=1),
     "Unique": row("sort", indexing.unique, lower=lower_l.lower_unique, least=1),
     "NonMaxSuppression": row(
@@ -164,10 +151,10 @@ _REDUCTIONS = {
         "ReduceSumSquare": "sum_square",
     }.items()
 } | {
-    "ArgMax": row("reduce", reductions.arg_reduce, lower=lower_l.lower_arg("argmax"), least=1),
-    "ArgMin": row("reduce", reductions.arg_reduce, lower=lower_l.lower_arg("argmin"), least=1),
-    "NegativeLogLikelihoodLoss": row("reduce", reductions.loss, function="mean", indices=(1,), least=2),
-    "SoftmaxCrossEntropyLoss": row("reduce", reductions.loss, function="logsumexp", indices=(1,), least=2),
+    "ArgMax": row("reduce", pointwise.arg_reduce, lower=lower_l.lower_arg("argmax"), least=1),
+    "ArgMin": row("reduce", pointwise.arg_reduce, lower=lower_l.lower_arg("argmin"), least=1),
+    "NegativeLogLikelihoodLoss": row("reduce", pointwise.loss, function="mean", indices=(1,), least=2),
+    "SoftmaxCrossEntropyLoss": row("reduce", pointwise.loss, function="logsumexp", indices=(1,), least=2),
 }  # fmt: skip
 
 _WINDOWS = {
@@ -195,9 +182,9 @@ _WINDOWS = {
     "GlobalLpPool": pool("global", windows.global_pool),
     "MaxRoiPool": row("pool", windows.roi_pool, function="max", least=2),
     "RoiAlign": row("pool", windows.roi_align, lower=lower_l.lower_roi_align, indices=(2,), least=3),
-    "Resize": row("resize", images.resize, lower=lower_l.lower_resize, settings=(1, 2, 3), least=1),
-    "Upsample": row("resize", images.upsample, lower=lower_l.lower_resize, settings=(1,), least=1),
-    "GridSample": row("resize", images.grid_sample, lower=lower_l.lower_sampling, least=2),
+    "Resize": row("resize", windows.resize, lower=lower_l.lower_resize, settings=(1, 2, 3), least=1),
+    "Upsample": row("resize", windows.upsample, lower=lower_l.lower_resize, settings=(1,), least=1),
+    "GridSample": row("resize", windows.grid_sample, lower=lower_l.lower_sampling, least=2),
     "Crop": _copy("crop", common.nothing_known, 1),
 }  # fmt: skip
 
@@ -222,34 +209,34 @@ _LAYERS = {
     "LSTM": _recurrent("lstm"),
     "GRU": _recurrent("gru"),
     "RNN": _recurrent("rnn"),
-    "BatchNormalization": _norm("batch", layers.batch_norm),
+    "BatchNormalization": _norm("batch", products.batch_norm),
     "InstanceNormalization": _norm("instance"),
     "GroupNormalization": _norm("group"),
-    "LayerNormalization": _norm("layer", layers.layer_norm),
-    "SimplifiedLayerNormalization": _norm("rms", layers.layer_norm),  # ONNX Runtime keeps it in this domain
+    "LayerNormalization": _norm("layer", products.layer_norm),
+    "SimplifiedLayerNormalization": _norm("rms", products.layer_norm),  # ONNX Runtime keeps it in this domain
     "RMSNormalization": _norm("rms"),
     "LpNormalization": _norm("l2"),
     "MeanVarianceNormalization": _norm("instance"),
     "LRN": row("norm", common.same_as_first, lower=lower_l.lower_lrn, least=1),
-    "QuantizeLinear": row("quantize", layers.quantize, passes=True, least=2),
-    "DequantizeLinear": row("dequantize", layers.dequantize, passes=True, least=2),
-    "DynamicQuantizeLinear": row("quantize", layers.dynamic_quantize, attributes={"dynamic": True}, least=1),
+    "QuantizeLinear": row("quantize", products.quantize, passes=True, least=2),
+    "DequantizeLinear": row("dequantize", products.dequantize, passes=True, least=2),
+    "DynamicQuantizeLinear": row("quantize", products.dynamic_quantize, attributes={"dynamic": True}, least=1),
 }  # fmt: skip
 
 _SIGNALS = {
-    "DFT": row("elementwise", signals.dft, lower=lower_l.lower_transform, settings=(1, 2), least=1),
-    "STFT": row("elementwise", signals.stft, lower=lower_l.lower_transform, settings=(1, 3), least=2),
-    "HannWindow": row("elementwise", signals.window_function, function="window", flops=4, least=1),
-    "HammingWindow": row("elementwise", signals.window_function, function="window", flops=4, least=1),
-    "BlackmanWindow": row("elementwise", signals.window_function, function="window", flops=8, least=1),
-    "MelWeightMatrix": row("elementwise", signals.mel_weights, function="mel", settings=(0, 1, 2, 3, 4), least=5),
-    "Det": row("reduce", signals.determinant, lower=lower_l.lower_determinant, least=1),
-    "ImageDecoder": custom("its work depends on the image it is given", signals.image_decoder),
-    "RegexFullMatch": custom(_TEXT, layers.shaped_like(0, "bool")),
+    "DFT": row("elementwise", sequences.dft, lower=lower_l.lower_transform, settings=(1, 2), least=1),
+    "STFT": row("elementwise", sequences.stft, lower=lower_l.lower_transform, settings=(1, 3), least=2),
+    "HannWindow": row("elementwise", sequences.window_function, function="window", flops=4, least=1),
+    "HammingWindow": row("elementwise", sequences.window_function, function="window", flops=4, least=1),
+    "BlackmanWindow": row("elementwise", sequences.window_function, function="window", flops=8, least=1),
+    "MelWeightMatrix": row("elementwise", sequences.mel_weights, function="mel", settings=(0, 1, 2, 3, 4), least=5),
+    "Det": row("reduce", sequences.determinant, lower=lower_l.lower_determinant, least=1),
+    "ImageDecoder": custom("its work depends on the image it is given", sequences.image_decoder),
+    "RegexFullMatch": custom(_TEXT, products.shaped_like(0, "bool")),
     "StringConcat": custom(_TEXT, pointwise.pointwise),
     "StringNormalizer": custom(_TEXT),
-    "StringSplit": custom(_TEXT, signals.string_split),
-    "TfIdfVectorizer": custom("its work depends on the words it is given", signals.tf_idf),
+    "StringSplit": custom(_TEXT, sequences.string_split),
+    "TfIdfVectorizer": custom("its work depends on the words it is given", sequences.tf_idf),
 }  # fmt: skip
 
 _SEQUENCES = {

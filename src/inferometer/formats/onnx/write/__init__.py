@@ -6,8 +6,7 @@ from inferometer.core.errors import InferometerError
 from inferometer.formats.onnx.write import attention, planes, pointwise
 from inferometer.formats.onnx.write.file import data_bytes, require_onnx, write_data, write_model
 from inferometer.formats.onnx.write.lowering import lower, numbers_of
-from inferometer.formats.synth.files import landing
-from inferometer.formats.synth.order import Order, require_sizes
+from inferometer.formats.synth.files import Order, landing, require_sizes
 
 __all__ = ["FORMATS", "INLINE_BYTES", "RULE_MODULES", "STAY_OPEN", "save"]
 

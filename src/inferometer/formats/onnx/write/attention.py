@@ -12,11 +12,10 @@ import numpy as np
 
 from inferometer.core.dims import Dim
 from inferometer.core.graph import Op
-from inferometer.formats.onnx.write.lowering import OnnxLowering, positions, rule
+from inferometer.formats.onnx.write.lowering import OnnxLowering, positions, reshaped, rule, transposed
 from inferometer.formats.onnx.write.nodes import Nodes, WrittenPort, WrittenValue
+from inferometer.formats.onnx.write.planes import relative_bias, window_mask
 from inferometer.formats.onnx.write.pointwise import soft_capped
-from inferometer.formats.onnx.write.shapes import reshaped, transposed
-from inferometer.formats.onnx.write.windows import relative_bias, window_mask
 
 
 @rule("attention")

@@ -8,9 +8,8 @@ import numpy as np
 
 from inferometer.core.dims import product
 from inferometer.core.graph import Op
-from inferometer.formats.onnx.write.lowering import OnnxLowering, rule
+from inferometer.formats.onnx.write.lowering import OnnxLowering, probe, reshaped, rule, shown, transposed
 from inferometer.formats.onnx.write.nodes import Nodes, WrittenValue
-from inferometer.formats.onnx.write.shapes import probe, reshaped, shown, transposed
 
 # Norms. An RMS norm is written out in the nodes that runtimes recognise and fuse.
 

@@ -5,19 +5,17 @@ from pathlib import Path
 from inferometer.core.errors import InferometerError
 from inferometer.core.units import format_quantity
 from inferometer.formats.onnx.write.lowering import numbers_of
-from inferometer.formats.synth.files import landing
-from inferometer.formats.synth.order import Order, require_sizes
+from inferometer.formats.synth.files import Order, landing, require_sizes
 from inferometer.formats.tflite.schema import IDENTIFIER
-from inferometer.formats.tflite.write import planes, pointwise
-from inferometer.formats.tflite.write.flatbuffer import placed, write
+from inferometer.formats.tflite.write import planes
 from inferometer.formats.tflite.write.lowering import lower
-from inferometer.formats.tflite.write.network import model_of
+from inferometer.formats.tflite.write.network import model_of, placed, write
 
 __all__ = ["FORMATS", "LARGEST_BYTES", "RULE_MODULES", "save"]
 
 FORMATS = ("f32",)
 LARGEST_BYTES = (1 << 31) - 1  # distances in a flatbuffer, and its verifier, end there
-RULE_MODULES = (planes, pointwise)  # importing them registers their rules
+RULE_MODULES = (planes, planes)  # importing them registers their rules
 
 
 def save(order: Order, *, largest_bytes: int = LARGEST_BYTES) -> tuple[Path, ...]:

@@ -7,7 +7,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from inferometer.hub.web.answers import ERRORS, answer, json_response
-from inferometer.hub.web.pages.atlas import atlas_columns
+from inferometer.hub.web.pages.catalog import atlas_columns
 
 Name = Annotated[str | None, Query(min_length=1, max_length=200)]
 _MOST = 5000

@@ -105,7 +105,7 @@ def _add_listings(api: APIRouter) -> None:
         weights: Name | None = None,
     ) -> Response:
         """What a prediction of this model can be asked for, and the engines that run it with these weights."""
-        from inferometer.hub.web.pages.controls import controls_of  # noqa: PLC0415 - the cost model, with the first prediction
+        from inferometer.hub.web.pages.predictions import controls_of  # noqa: PLC0415 - the cost model, with the first prediction
 
         return answer(request, controls_of(name, on or [], weights))
 

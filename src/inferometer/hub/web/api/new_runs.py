@@ -93,9 +93,6 @@ class Source(BaseModel):
     url: Annotated[str, Field(min_length=1, max_length=2000)]
 
 
-Chosen = Annotated[list[ChosenFile], Field(min_length=1, max_length=10_000)]
-
-
 def router(desk: FleetDesk) -> APIRouter:
     api = APIRouter(prefix="/fleet", responses=ERRORS, tags=["fleet"])
 

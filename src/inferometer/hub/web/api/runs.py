@@ -25,7 +25,7 @@ from inferometer.hub.web.pages.compare import profiles_of
 from inferometer.measure.bench.compare import compare, comparison_document
 from inferometer.store.archive import ArchiveLimits
 from inferometer.store.errors import ConflictError
-from inferometer.store.listing import MOST_ROWS
+from inferometer.store.finding import MOST_ROWS
 from inferometer.store.recording import hub_link
 from inferometer.store.store import Store
 from inferometer.store.values import SORTS, Filter, Metric, Page, Project

@@ -182,7 +182,17 @@ class OidcProvider:
             if self._described is None or self._clock() - self._described[0] > _KEPT_S:
                 address = f"{self.rules.issuer.rstrip('/')}/.well-known/openid-configuration"
                 found = self._fetch(urllib.request.Request(address))  # noqa: S310 - its scheme was checked
-                self._described = self._clock(), _checked_description(found, self.rules.issuer)
+                # A document that names another issuer is another's: its keys would vouch for anybody.
+                if not isinstance(found, dict) or found.get("issuer") != self.rules.issuer:
+                    named = found.get("issuer") if isinstance(found, dict) else None
+                    raise HubError(
+                        502,
+                        f"The discovery document of {self.rules.issuer} names the issuer {str(named)[:200]!r}.",
+                        remedy="Give the issuer exactly as the document names it: --oidc-issuer.",
+                    )
+                for name in ("authorization_endpoint", "token_endpoint", "jwks_uri"):
+                    _require_private(str(found.get(name, "")))
+                self._described = self._clock(), found
             return self._described[1]
 
     def _key(self, kid: str, algorithm: str) -> Any:
@@ -209,20 +219,6 @@ def _key_in(keys: Any, kid: str) -> Any:
     if not named and not kid and len(keys.keys) == 1:
         named = keys.keys
     return named[0].key if named else None
-
-
-def _checked_description(found: Any, issuer: str) -> Mapping[str, Any]:
-    """A document that names another issuer is another's: its keys would vouch for anybody."""
-    if not isinstance(found, dict) or found.get("issuer") != issuer:
-        named = found.get("issuer") if isinstance(found, dict) else None
-        raise HubError(
-            502,
-            f"The discovery document of {issuer} names the issuer {str(named)[:200]!r}.",
-            remedy="Give the issuer exactly as the document names it: --oidc-issuer.",
-        )
-    for name in ("authorization_endpoint", "token_endpoint", "jwks_uri"):
-        _require_private(str(found.get(name, "")))
-    return found
 
 
 def identity_of(claims: Mapping[str, Any], issuer: str) -> Identity:

@@ -25,8 +25,8 @@ from inferometer.store.visitors import LONGEST_S
 if TYPE_CHECKING:
     from starlette.requests import Request
 
-    from inferometer.hub.web.guard.rate_limit import RateLimit
     from inferometer.hub.web.guard.rules import Rules
+    from inferometer.hub.web.guard.security import RateLimit
     from inferometer.store.store import Store
 
 _WRONG = "This token is not valid here: it is unknown, expired, revoked, or may not read."

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import time
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlencode
+
+import numpy as np
 
 from inferometer.core.dtypes import DTYPES
 from inferometer.core.errors import UnitError
 from inferometer.core.units import format_quantity, parse_quantity
-from inferometer.hub.web.pages.prediction_fields import field_groups, name_lists
+from inferometer.hub.web.pages.predictions import field_groups, name_lists
 from inferometer.known import device, devices, models
+from inferometer.known.atlas.looking import atlas
+from inferometer.known.atlas.measurement import QUANTITIES
+from inferometer.known.atlas.shipped import known_models, load, own_datasets, shipped_datasets, source_named
 from inferometer.known.files import row_named
 from inferometer.known.formulas.listing import formula_document
 from inferometer.known.formulas.registry import SECTIONS, all_formulas, find_formula
@@ -17,11 +23,14 @@ from inferometer.predict.fields import FIELDS
 from inferometer.predict.sweep.columns import COLUMNS, HIGHER_IS_BETTER, INPUTS, unit_of
 from inferometer.understand.view.catalog_tables import TABLES, catalog_table
 from inferometer.understand.view.charts.theme import COLOURS, column_title
+from inferometer.understand.view.published import listing_row
 from inferometer.understand.view.records import device_record, model_record
 from inferometer.understand.view.table import cell_text
 
 if TYPE_CHECKING:
     from starlette.datastructures import QueryParams
+
+    from inferometer.known.atlas.table import AtlasTable
 
 _FIRST_MODEL, _FIRST_DEVICES = "llama-3.2-1b", ("nvidia-h200", "nvidia-l4", "raspberry-pi-5")
 _FORMATS = ("f32", "bf16", "f16", "f8e4m3", "i8", "q8_0", "q6_k", "q5_k", "q4_k", "q4_0", "i4", "q3_k", "q2_k")
@@ -191,3 +200,70 @@ def sweep_values(query: QueryParams) -> dict[str, Any]:
         },
     }
     return {"data": data, "formats": formats()}
+
+
+# The atlas as columns for the page and the API: what was asked, newest first, with the link of every row.
+
+FILTERS = ("model", "device", "runtime", "dataset", "quantity", "unit", "weights")
+_PREDICTING_S = 4.0  # that one request may spend on it: each model is a graph to be read
+_NAMES = 400  # that a list of suggestions offers
+_ATLAS_TEXTS = ("date", "device", "model", "runtime", "formats", "sizes", "quantity", "source", "link")
+
+
+def atlas_values(query: QueryParams) -> dict[str, Any]:
+    """The form as the URL fills it, and the names that it suggests."""
+    table = load()
+    data = {
+        "asked": {name: query[name] for name in FILTERS if query.get(name)},
+        "suggested": {
+            "model": sorted(known_models())[:_NAMES],
+            "device": sorted(str(name) for name in table.distinct("device") if name),
+            "runtime": sorted(str(name) for name in table.distinct("engine") if name),
+            "dataset": [*shipped_datasets(), *own_datasets()],
+            "quantity": list(QUANTITIES),
+            "unit": sorted(str(name) for name in table.distinct("unit") if name),
+        },
+        "colours": list(COLOURS),
+    }
+    return {"data": data, "total": len(table), "devices": len(table.distinct("device_published"))}
+
+
+def atlas_columns(asked: dict[str, str | None], *, limit: int, predict: bool) -> dict[str, Any]:
+    """At most `limit` rows by columns. Of more, every n-th: all datasets and dates stay in sight."""
+    table = atlas(**asked)
+    shown = table.take(np.linspace(0, len(table) - 1, limit).astype(int)) if len(table) > limit else table
+    rows = list(shown.rows())
+    lines = []
+    for row in rows:
+        source = source_named(row.source)
+        lines.append({**listing_row(row, source), "link": source.link(row.place) or None})
+    texts = {name: _coded([line[name] for line in lines]) for name in _ATLAS_TEXTS}
+    predicted, tried = _predictions(shown) if predict else ([None] * len(rows), 0)
+    return {
+        "total": len(table),
+        "rows": len(rows),
+        "seconds": shown["seconds"].tolist(),
+        "predicted_s": predicted,
+        "tried": tried,
+        "texts": texts,
+    }
+
+
+def _coded(values: list[Any]) -> dict[str, Any]:
+    """Texts as codes into the distinct ones: most rows share them."""
+    places = {value: code for code, value in enumerate(dict.fromkeys(values))}
+    return {"values": list(places), "codes": [places[value] for value in values]}
+
+
+def _predictions(table: AtlasTable) -> tuple[list[float | None], int]:
+    """A time for each row, None where there is none, and how many rows there was time for: every eighth one first."""
+    from inferometer.predict.published_rows import predicted_seconds  # noqa: PLC0415 - only where it was asked for
+
+    rows = list(table.rows())
+    found: list[float | None] = [None] * len(rows)
+    ends = time.monotonic() + _PREDICTING_S
+    for tried, index in enumerate(sorted(range(len(rows)), key=lambda index: (index % 8, index))):
+        if time.monotonic() > ends:
+            return found, tried
+        found[index] = predicted_seconds(rows[index])
+    return found, len(rows)

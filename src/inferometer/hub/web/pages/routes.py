@@ -453,7 +453,7 @@ class Pages:
         return html_page("sweep.html", "sweep", **sweep_values(request.query_params))
 
     def atlas(self, request: Request) -> Response:
-        from inferometer.hub.web.pages.atlas import atlas_values  # noqa: PLC0415 - as above
+        from inferometer.hub.web.pages.catalog import atlas_values  # noqa: PLC0415 - as above
 
         return html_page("atlas.html", "atlas", **atlas_values(request.query_params))
 

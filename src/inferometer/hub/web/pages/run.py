@@ -17,7 +17,7 @@ from inferometer.core.units import format_capacity, format_quantity
 from inferometer.hub.web.pages.run_charts import charts_of
 from inferometer.hub.web.pages.run_view import cards_of, layer_columns, percentile_rows, phase_rows
 from inferometer.store.values import Filter
-from inferometer.understand.view.charts.memory import memory_parts
+from inferometer.understand.view.charts.layers import memory_parts
 from inferometer.understand.view.measured import verdict_text
 from inferometer.understand.view.phrases import energy_notes, formats_of, place_of, profile_title
 
@@ -47,7 +47,7 @@ def run_values(run: Run, profile: Profile) -> dict[str, Any]:
     """What the page shows. A load test has a page of its own kind: levels and requests instead of phases and layers."""
     values = _profile_values(run, profile)
     if profile.served is not None and profile.served.levels:
-        from inferometer.hub.web.pages.load_view import load_values  # noqa: PLC0415 - numpy's sums, for these runs alone
+        from inferometer.hub.web.pages.run_charts import load_values  # noqa: PLC0415 - numpy's sums, for these runs alone
 
         values |= load_values(profile.served)
     return values
@@ -73,7 +73,7 @@ def _profile_values(run: Run, profile: Profile) -> dict[str, Any]:
 
 def proof_of(store: Store, run: Run) -> dict[str, Any] | None:
     """What was prepared, step by step, and its files; None where a run prepared nothing."""
-    from inferometer.hub.web.pages.load_view import shown_table  # noqa: PLC0415 - only where something was prepared
+    from inferometer.hub.web.pages.run_charts import shown_table  # noqa: PLC0415 - only where something was prepared
     from inferometer.measure.prepare.run import Prepared  # noqa: PLC0415 - as above
     from inferometer.understand.view.prepared import prepared_table  # noqa: PLC0415 - as above
 
@@ -122,7 +122,7 @@ def change_since(earlier: Run, run: Run) -> dict[str, Any] | None:
     if earlier.profile is None or run.profile is None:
         return None
     try:
-        main = compare(earlier.profile, run.profile).main
+        main = compare(earlier.profile, run.profile, ops=False).main
     except InferometerError:
         return None
     if main.ratio is None:

@@ -172,7 +172,7 @@ def layer_columns(profile: Profile) -> dict[str, Any]:
 
 def _cells(phases: Sequence[Phase], rows: Iterable[tuple[str, int]]) -> dict[str, list[list[float | None]]]:
     """For each number of an op a list per phase, each with a place for every row."""
-    from inferometer.understand.view.growth import growths  # noqa: PLC0415 - it brings numpy: only a page with layers needs it
+    from inferometer.understand.view.profiles import growths  # noqa: PLC0415 - it brings numpy: only a page with layers needs it
 
     places = {key: index for index, key in enumerate(rows)}
     cells: dict[str, list[list[float | None]]] = {

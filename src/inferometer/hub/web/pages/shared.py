@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from inferometer.core.profile import Profile
     from inferometer.core.run import Run
-    from inferometer.hub.web.guard.rate_limit import RateLimit
+    from inferometer.hub.web.guard.security import RateLimit
     from inferometer.store.store import Store
 
 _FORM = re.compile(r"ifl_[\w-]{43}")

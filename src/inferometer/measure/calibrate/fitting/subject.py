@@ -61,9 +61,10 @@ def graph_of_step(step: StepPoint) -> Graph:
     from inferometer.formats.huggingface import graph_from_config  # noqa: PLC0415 - only whole steps need a reader
     from inferometer.formats.resolve import read  # noqa: PLC0415 - as above
 
-    key = f"{step.model} {sorted(step.config.items()) if step.config else ''}"  # engines have probes of one name alike
+    # Engines have probes of one name alike; a package's network has a graph for each size of image.
+    key = f"{step.model} {sorted(step.config.items()) if step.config else step.image}"
     if key not in _GRAPHS:
-        graph = graph_from_config(step.config, name=step.model) if step.config else read(step.model)
+        graph = graph_from_config(step.config, name=step.model) if step.config else read(step.model, image=step.image)
         # no limit: what was measured beyond the window was measured with a longer one
         _GRAPHS[key] = replace(graph, context_limit=None)
     return _GRAPHS[key]

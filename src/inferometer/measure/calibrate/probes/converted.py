@@ -23,7 +23,7 @@ from inferometer.measure.prepare.calibration import ports_of
 from inferometer.measure.prepare.carrying_out import carry_out
 from inferometer.measure.prepare.steps import STEPS, PrepareStep
 from inferometer.measure.run.inputs import input_shapes
-from inferometer.measure.run.nodes import file_nodes
+from inferometer.measure.run.model_file import file_nodes
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
