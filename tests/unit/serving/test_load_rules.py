@@ -3,20 +3,23 @@
 import asyncio
 import base64
 import errno
+import io
 import json
 import socket
 import ssl
 import struct
+import wave
 import zlib
 from array import array
 from collections import Counter
 from dataclasses import replace
+from email.parser import BytesParser
 from types import SimpleNamespace
 
 import msgspec
 import pytest
 
-from inferometer.core.errors import DomainError
+from inferometer.core.errors import DomainError, InferometerError
 from inferometer.core.served import Level, LevelFigures, RequestColumns, ServerReadings, Window
 from inferometer.core.traffic.arrivals import Arrivals
 from inferometer.core.traffic.demand import Sharing, closed_demand
@@ -33,7 +36,15 @@ from inferometer.serving.load.answers import (
     _shares,
     text_of,
 )
-from inferometer.serving.load.apis import Endpoint, parse_address, parse_header, parse_images, parse_mix, plain_request
+from inferometer.serving.load.apis import (
+    Endpoint,
+    parse_address,
+    parse_audio,
+    parse_header,
+    parse_images,
+    parse_mix,
+    plain_request,
+)
 from inferometer.serving.load.faults import Fault, fault_of
 from inferometer.serving.load.health import saves_power
 from inferometer.serving.load.plan import LoadPlan, LoadStep, demand_of
@@ -516,6 +527,43 @@ def test_images_stand_before_the_text_of_the_last_message_and_no_two_are_alike()
             parse_images(wrong)
     with pytest.raises(DomainError, match="go with messages"):
         LoadPlan(url="", api="completions", images=(1, 2, 2))
+
+
+def test_audio_is_a_wav_of_noise_or_a_file_in_a_message_or_a_form(tmp_path):
+    endpoint = Endpoint(address=parse_address("h"), api="chat", model="m", audio=parse_audio("250ms"))
+    bodies = [json.loads(endpoint.body("words", output=1, input_tokens=1, index=index)) for index in (0, 1, 0)]
+    sound, text = bodies[0]["messages"][0]["content"]
+    assert (sound["type"], sound["input_audio"]["format"], text) == (
+        "input_audio",
+        "wav",
+        {"type": "text", "text": "words"},
+    )
+    assert (bodies[0] == bodies[2], bodies[0] != bodies[1]) == (True, True)
+    with wave.open(io.BytesIO(base64.b64decode(sound["input_audio"]["data"]))) as file:
+        assert (file.getnchannels(), file.getsampwidth(), file.getframerate(), file.getnframes()) == (1, 2, 16000, 4000)
+    (tmp_path / "a.mp3").write_bytes(b"one")
+    (tmp_path / "b.flac").write_bytes(b"two")
+    (tmp_path / "notes.txt").write_bytes(b"three")
+    said = Endpoint(
+        address=parse_address("h"), api="transcriptions", model="m", audio=parse_audio(str(tmp_path)),
+        extra={"language": "en"},
+    )  # fmt: skip
+    request = said.request(said.body("", output=1, input_tokens=1, index=3))
+    head, _, body = request.partition(b"\r\n\r\n")
+    assert head.startswith(b"POST /v1/audio/transcriptions HTTP/1.1")
+    form = BytesParser().parsebytes(
+        b"\r\n".join(line for line in head.split(b"\r\n") if b"content-type" in line) + b"\r\n\r\n" + body
+    )
+    parts = {part.get_param("name", header="content-disposition"): part for part in form.get_payload()}
+    assert {name: part.get_payload() for name, part in parts.items() if name != "file"} == {
+        "model": "m", "response_format": "json", "language": "en", "stream": "true",
+    }  # fmt: skip
+    assert (parts["file"].get_filename(), parts["file"].get_payload(decode=True)) == ("3.flac", b"two")
+    for wrong in ("noise", "0s", "2h", str(tmp_path / "notes.txt")):
+        with pytest.raises(InferometerError):
+            parse_audio(wrong)
+    with pytest.raises(DomainError, match="goes with messages"):
+        LoadPlan(url="", api="completions", audio=parse_audio("1s"))
 
 
 def test_documents_are_ranked_by_a_question_and_no_two_are_alike():

@@ -1,6 +1,7 @@
 """The mock server: the simulator's tokens at the simulator's times, spoken as OpenAI's interface does."""
 
 import asyncio
+import base64
 import json
 
 import pytest
@@ -10,6 +11,7 @@ from inferometer.core.traffic.arrivals import Arrivals
 from inferometer.core.traffic.demand import open_demand
 from inferometer.core.traffic.lengths import Lengths
 from inferometer.known.schedulers import scheduler_of
+from inferometer.serving.load.apis import AudioAsked, Endpoint, noise_wav, parse_address
 from inferometer.serving.mock.engine import MockEngine
 from inferometer.serving.mock.server import MockServer
 from inferometer.serving.simulate.replica import EngineLimits
@@ -162,3 +164,48 @@ def test_what_cannot_be_answered_is_refused_in_words(body, status, why):
     ((found, text),) = served(("POST", "/v1/chat/completions", body))
     assert found == status
     assert why in json.loads(text)["error"]["message"]
+
+
+def transcribed(stream, *, seconds=2.0, form=None):
+    endpoint = Endpoint(
+        address=parse_address("h"), api="transcriptions", model="tiny", stream=stream, audio=AudioAsked(seconds=seconds)
+    )
+    body = endpoint.body("", output=1, input_tokens=1, index=0) if form is None else form
+
+    async def play():
+        engine = MockEngine(service(), asyncio.get_running_loop().time, speed=20.0)
+        server = await MockServer(engine, "tiny").serve("127.0.0.1", 0)
+        reader, writer = await asyncio.open_connection(*server.sockets[0].getsockname()[:2])
+
+        async def ask():
+            writer.write(endpoint.request(body).replace(b"host:", b"connection: close\r\nhost:", 1))
+            return await reader.read()
+
+        async with server:
+            (answer,) = await run(engine, ask())
+            writer.close()
+            return answer
+
+    head, _, rest = asyncio.run(play()).decode().partition("\r\n\r\n")
+    return int(head.split(" ")[1]), rest
+
+
+def test_sound_is_written_down_as_long_as_it_is():
+    status, text = transcribed(stream=False)
+    assert (status, len(json.loads(text)["text"].split())) == (200, 6)  # two seconds of three words
+    assert json.loads(text)["usage"] == {"prompt_tokens": 50, "completion_tokens": 6, "total_tokens": 56}
+    status, text = transcribed(stream=True)
+    events = [line.removeprefix("data: ") for line in text.splitlines() if line.startswith("data: ")]
+    assert (status, events[-1]) == (200, "[DONE]")
+    words = "".join(json.loads(event)["choices"][0]["delta"].get("content", "") for event in events[:-1])
+    assert len(words.split()) == 6
+    status, text = transcribed(stream=False, form=b"no form")
+    assert (status, "cannot be read" in text) == (400, True)
+
+
+def test_sound_in_a_chat_counts_by_its_length():
+    data = base64.b64encode(noise_wav(2.0, 1)).decode()
+    parts = [{"type": "input_audio", "input_audio": {"data": data, "format": "wav"}}, {"type": "text", "text": "a b"}]
+    chat = {"messages": [{"role": "user", "content": parts}], "max_tokens": 2}
+    ((status, text),) = served(("POST", "/v1/chat/completions", chat))
+    assert (status, json.loads(text)["usage"]["prompt_tokens"]) == (200, 52)

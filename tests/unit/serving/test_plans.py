@@ -1,13 +1,16 @@
 """The sums behind a plan: what a device draws, how long a request stays, and when a servers' answer is there."""
 
+import csv
 from dataclasses import MISSING, fields, replace
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import yaml
+from click.testing import CliRunner
 
-from inferometer.core.errors import DomainError
+from inferometer.cli.run import cli
+from inferometer.core.errors import DomainError, FormatError
 from inferometer.core.served import Distribution, LevelFigures, Objective
 from inferometer.core.traffic.agents import Agents
 from inferometer.core.traffic.agents import made_up as made_up_agents
@@ -15,6 +18,7 @@ from inferometer.core.traffic.lengths import Lengths
 from inferometer.serving.plans import closed, edge, search
 from inferometer.serving.plans.asked import EdgeAsked, PlanSearch, ServingPlan, parallel_words
 from inferometer.serving.plans.launch import launch_files, serve_command
+from inferometer.serving.plans.regions import Region, plan_regions, read_regions
 from inferometer.serving.plans.tiers import edge_tier
 
 
@@ -551,3 +555,56 @@ def test_two_pools_start_as_a_graph_of_dynamo_and_as_servers_of_each(runtime):
     if runtime == "sglang":
         assert "--disaggregation-mode prefill" in files["prefill.sh"]
         assert '--prefill "$url" 8998' in files["router.sh"]
+
+
+# Regions
+
+
+def test_a_region_has_its_own_demand_hours_prices_and_way_and_the_sum_is_theirs():
+    given = PlanSearch(
+        model="llama-3.2-1b", rate_per_s=1.0, prompt=Lengths(kind="fixed", mean=200),
+        generate=Lengths(kind="fixed", mean=20), objectives=(goal("ttft", 0.5, 0.95), goal("tpot", 0.05, 0.95)),
+        devices=("nvidia-h100-sxm", "nvidia-l4"), weights=(None,), tp=(1,), keep=1,
+    )  # fmt: skip
+    near = Region(name="near", rate_per_s=4.0, prices=(("nvidia-l4", 0.5), ("nvidia-h100-sxm", 9.0)))
+    far = Region(name="far", rate_per_s=2.0, round_trip_s=0.2, devices=("nvidia-h100-sxm",), day=(0.5, 1.0))
+    beyond = Region(name="beyond", rate_per_s=2.0, round_trip_s=0.6)
+    both = plan_regions(given, (near, far))
+    first, second = (each.plan for each in both.regions)
+    assert (first.device, second.device) == ("nvidia-l4", "nvidia-h100-sxm")
+    assert first.usd_per_hour == pytest.approx(0.5 * first.count)
+    assert second.ttft_p95_s == pytest.approx(both.regions[1].answer.plans[0].ttft_p95_s + 0.2)
+    assert second.ttft_p95_s <= 0.5
+    assert both.total("usd_per_hour") == pytest.approx(first.usd_per_hour + second.usd_per_hour)
+    assert (both.document()["total"]["count"], both.why_not) == (first.count + second.count, None)
+    alone = plan_regions(given, (far,)).regions[0].plan
+    assert alone == second  # whoever else is planned for changes nothing
+    none = plan_regions(given, (near, beyond))
+    assert none.total("usd_per_hour") is None
+    assert "cannot be met in beyond: it is 600 ms" in none.why_not
+
+
+def test_a_file_of_regions_is_read_and_anything_else_refused(tmp_path):
+    file = tmp_path / "regions.toml"
+    lines = "[eu]", "rate = 3", 'round_trip = "30ms"', "day = [0.5, 1]", "prices = { nvidia-h100-sxm = 2.5 }"
+    file.write_text("\n".join((*lines, 'on = ["nvidia-h100-sxm"]')))
+    (region,) = read_regions(file)
+    assert (region.name, region.rate_per_s, region.round_trip_s, region.day) == ("eu", 3.0, 0.03, (0.5, 1.0))
+    assert (region.devices, region.prices) == (("nvidia-h100-sxm",), (("nvidia-h100-sxm", 2.5),))
+    wrongs = ("rates = 2", "round_trip = 99", "prices = { nvidia-h100-sxm = -1 }")
+    for wrong in ("", "rate = 3", "[eu]", "[eu]\nrate = []", "[[eu]]", *(f"[eu]\nrate = 1\n{more}" for more in wrongs)):
+        file.write_text(wrong)
+        with pytest.raises(FormatError, match="regions"):
+            read_regions(file)
+
+
+def test_the_table_of_regions_has_a_row_each_and_their_sum(tmp_path):
+    file = tmp_path / "regions.toml"
+    file.write_text('[eu]\nrate = 2\nround_trip = "30ms"\n[us]\nrate = 3\n')
+    lengths = ["--prompt", "100", "--generate", "20", "--slo", "ttft_p95<=1s", "--weights", "own", "--tp", "1"]
+    asked = ["plan", "llama-3.2-1b", "--regions", str(file), "--on", "nvidia-h100-sxm", "--format", "csv", *lengths]
+    done = CliRunner().invoke(cli, asked)
+    assert done.exit_code == 0, done.output
+    rows = list(csv.DictReader(done.output.splitlines()))
+    assert [row["name"] for row in rows] == ["eu", "us", "together"]
+    assert float(rows[2]["usd_per_hour"]) == pytest.approx(sum(float(row["usd_per_hour"]) for row in rows[:2]))

@@ -37,7 +37,8 @@ _GOALS = 'An objective: "ttft<=500ms", "tpot_p95<=50ms"; may be repeated.'
 _TEMPLATE = "With --api template: the body; {prompt}, {model}, {input_tokens}, {output_tokens}, {index} are filled in."
 _RESUME = "Go on from a test that was saved with -o FILE.json: the levels that it has are not played again."
 _PROCESSES = ("constant", "poisson", "gamma")
-_APIS = ("chat", "completions", "embeddings", "rerank", "template")
+_AUDIO = "Sound in every message, or to be transcribed: so long, of noise (10s); or a file or folder of yours."
+_APIS = ("chat", "completions", "embeddings", "rerank", "transcriptions", "template")
 _MODEL = "The model to ask for, or a mix: base=0.8,adapter=0.2.  [default: the only one that is served]"
 _BURSTINESS = "Of gamma arrivals: 1 is Poisson, less comes in bursts."
 TRACE = "Replay a trace of requests; hf:OWNER/NAME:SPLIT is a dataset of the hub's."
@@ -78,6 +79,7 @@ class LoadOptions(TypedDict):
     timeout: str
     cancel: str | None
     images: str | None
+    audio: str | None
     telemetry: str | None
     headers: tuple[str, ...]
     tokenizer: str | None
@@ -122,6 +124,7 @@ def _load_options(function: click.decorators.FC) -> click.decorators.FC:
         option("--timeout", type=TIME, default="600s", help="Give up a request after so long."),
         option("--cancel", metavar="SHARE:TIME", help="Take so many requests back after so long: 0.1:5s."),
         option("--images", metavar="N:WxH", help="Images in every message, of noise: 1:640x480."),
+        option("--audio", metavar="TIME|FILE", help=_AUDIO),
         option("--telemetry", metavar="URL", help=_TELEMETRY),
         option("--header", "headers", multiple=True, metavar="'NAME: VALUE'", help="Send this header; repeatable."),
         option("--tokenizer", metavar="WHERE", help=_TOKENIZER),
@@ -277,6 +280,7 @@ def plan_from(url: str, options: LoadOptions, *, command: str | None = None) -> 
     from inferometer.serving.asked import cancels_from, sharing_from, steps_from, trace_from
     from inferometer.serving.load.apis import (
         parse_address,
+        parse_audio,
         parse_header,
         parse_images,
         parse_mix,
@@ -300,6 +304,7 @@ def plan_from(url: str, options: LoadOptions, *, command: str | None = None) -> 
         model=None if mix else options["model"],
         mix=mix,
         cancels=cancels_from(options["cancel"]),
+        audio=None if options["audio"] is None else parse_audio(options["audio"]),
         images=None if options["images"] is None else parse_images(options["images"]),
         telemetry=options["telemetry"],
         api=options["api"],  # type: ignore[arg-type] # click has checked it

@@ -45,6 +45,7 @@ _DAY = "Loads of equal parts of a day, as shares of --rate, with as many replica
 _PRICES = "A CSV of your own prices: device,usd_per_hour, of one device."
 _INTERRUPTIONS = "Of a spot instance an hour, each --cold-start long: with --availability, spare replicas for them."
 _LINK = "Between machines, and between pools that read and write.  [default: InfiniBand NDR, a machine's own within it]"
+_REGIONS = "A TOML table a region, with its rate, round_trip, day, on and prices: a plan of each, and the sum."
 _SLO = 'Objectives: "ttft_p95<=1s,tpot_p95<=50ms"; may be repeated.'
 
 
@@ -64,6 +65,7 @@ def _served_options(function: click.decorators.FC) -> click.decorators.FC:
         option("--ep", metavar="N,…", help="Expert parallelism, up to --tp.  [default: 1, and as --tp]"),
         option("--max-num-seqs", "sequences", metavar="N,…", help="Limits to try.  [default: engine's,64,256]"),
         option("--max-devices", "most_devices", type=DEVICES, default=256, help="Devices that may be used."),
+        option("--regions", type=click.Path(path_type=Path), metavar="FILE", help=_REGIONS),
         option("--link", metavar="NAME", help=_LINK),
         option("--availability", type=SHARE, metavar="SHARE", help="Of the time: spare replicas for it, as 0.999."),
         option("--replica-up", type=SHARE, default=0.99, metavar="SHARE", help="Of the time that one replica is up."),
@@ -136,6 +138,9 @@ def command(model: str, form: str, **options: Any) -> None:
     if options["frames"] is not None:
         _plan_edge(model, options, form)
         return
+    if options["regions"] is not None:
+        _plan_regions(model, options, form)
+        return
     if options["rate"] is None and options["trace"] is None and options["tokens"] is None:
         raise click.UsageError("Say what comes: --rate 50 for requests, or --frames 30 for a stream of images.")
     from inferometer.serving.plans.search import plan, usual_engine
@@ -149,6 +154,26 @@ def command(model: str, form: str, **options: Any) -> None:
         print_text(f"\n{options['tokens']} tokens in {job_s / 3600:,.4g} h cost {usd * job_s / 3600:,.2f} USD.")
     if options["launch"] is not None:
         _write_launch(options["launch"], model, answer)
+
+
+def _plan_regions(model: str, options: dict[str, Any], form: str) -> None:
+    from inferometer.serving.plans.regions import plan_regions, read_regions
+    from inferometer.serving.plans.search import usual_engine
+    from inferometer.understand.view.serving import regions_table
+
+    if any(options[name] is not None for name in ("rate", "tokens", "launch", "edge")):
+        raise click.UsageError("--regions has the rates, and goes without --rate, --tokens, --edge and --launch.")
+    regions = read_regions(options["regions"])
+    search = search_from(model, {**options, "rate": sum(region.rate_per_s for region in regions)})
+    with progress_line(lambda words: f"simulating {words}") as progress:
+        answer = plan_regions(search, regions, engine=options["engine"] or usual_engine(search), progress=progress)
+    document = answer.document()
+    if form == "json":
+        print_document(document)
+    else:
+        print_table(regions_table(document), form)
+    if answer.why_not is not None:
+        raise GateError("There is no plan for every region.", remedy=answer.why_not)
 
 
 def _write_launch(folder: Path, model: str, answer: PlanAnswer) -> None:

@@ -66,6 +66,9 @@ class Event(msgspec.Struct):
     usage: _Usage | None = None
     timings: _Timings | None = None
     error: msgspec.Raw = _NOTHING
+    type: Any = None
+    delta: Any = None  # of a transcription, as OpenAI streams it: a text
+    text: Any = None  # … and as one answer
 
 
 _DECODER = msgspec.json.Decoder(Event)
@@ -212,6 +215,13 @@ class Answer:
                 self.shown[kind] += len(text)
                 if self.wants_text:
                     self.text += text
+        if isinstance(event.delta, str) and not event.choices:
+            held = len(event.delta)
+            self.shown[SPOKEN] += held
+            if self.wants_text:
+                self.text += event.delta
+        if event.type == "transcript.text.done":
+            self.finished = True
         self.events += held > 0
         return self._counted(event, held)
 
@@ -264,7 +274,8 @@ class Answer:
         _require_no_error(event)
         if event.usage is not None:
             self.input_tokens, self.output_tokens = event.usage.prompt_tokens, event.usage.completion_tokens
-        self.text, kind = text_of(event.choices[0]) if event.choices else ("", SPOKEN)
+        said = event.text if isinstance(event.text, str) else ""  # a transcription, which has no choices
+        self.text, kind = text_of(event.choices[0]) if event.choices else (said, SPOKEN)
         self.shown[kind] += len(self.text)
         if self.asked_output and event.choices and not self.text and not self.output_tokens:
             raise Fault("empty", "the answer held no token")

@@ -12,26 +12,29 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from ipaddress import ip_address
 from math import inf
-from typing import TYPE_CHECKING, Any, Literal
+from pathlib import Path
+from typing import Any, Literal
 from urllib.parse import SplitResult, unquote, urlsplit
 from urllib.request import getproxies_environment, proxy_bypass
 
-from inferometer.core.errors import DomainError, FormatError
+from inferometer.core.errors import DomainError, FormatError, InferometerError
 from inferometer.core.frozen import frozen
 from inferometer.core.traffic.demand import class_of
+from inferometer.core.units import parse_quantity
 from inferometer.version import __version__
 
-if TYPE_CHECKING:
-    from pathlib import Path
-
-Api = Literal["chat", "completions", "embeddings", "rerank", "template"]
-APIS: tuple[Api, ...] = ("chat", "completions", "embeddings", "rerank", "template")
+Api = Literal["chat", "completions", "embeddings", "rerank", "transcriptions", "template"]
+APIS: tuple[Api, ...] = ("chat", "completions", "embeddings", "rerank", "transcriptions", "template")
 _PATHS = {
     "chat": "/v1/chat/completions", "completions": "/v1/completions", "embeddings": "/v1/embeddings",
-    "rerank": "/v1/rerank",
+    "rerank": "/v1/rerank", "transcriptions": "/v1/audio/transcriptions",
 }  # fmt: skip
 _QUERY = 8  # words of a question that documents are ranked by
 _MOST_PIXELS = 1 << 25
+_SAMPLES_PER_S = 16_000  # what speech models are fed with
+_MOST_AUDIO_S, _MOST_AUDIO_BYTES = 3600.0, 25_000_000  # OpenAI takes files of 25 MB
+_AUDIO_FILES = ("wav", "mp3", "flac", "ogg", "m4a", "webm")
+_BOUNDARY = b"inferometer-7c1f2a9e5b"  # between the parts of a form: in no sound but by a chance of 1 in 10^50
 _PROXY_PORT = 1080  # where none is written, as curl has it
 _PASSWORD = re.compile(r"//[^/@]*@")
 PLACEHOLDERS = ("prompt", "model", "input_tokens", "output_tokens", "index")
@@ -136,6 +139,21 @@ def _parse_proxy(url: str) -> Proxy:
 
 
 @frozen
+class AudioAsked:
+    """What is said in requests: noise of so many seconds, each unlike all others; or files, one after the other."""
+
+    seconds: float = 5.0
+    files: tuple[tuple[str, bytes], ...] = ()  # formats and bytes
+
+    def __post_init__(self) -> None:
+        if not 0 < self.seconds <= _MOST_AUDIO_S:
+            raise DomainError(f"Audio takes up to {_MOST_AUDIO_S:g} s, and not {self.seconds:g}.")
+
+    def sound(self, index: int) -> tuple[str, bytes]:
+        return self.files[index % len(self.files)] if self.files else ("wav", noise_wav(self.seconds, index))
+
+
+@frozen
 class Endpoint:
     """How a request to it is written. `extra` are further fields of every body."""
 
@@ -150,6 +168,7 @@ class Endpoint:
     method: str = "POST"
     mix: tuple[tuple[str, float], ...] = ()  # models, or adapters by their names, and the share of each
     images: tuple[int, int, int] | None = None  # of a message: how many, and their width and height
+    audio: AudioAsked | None = None  # of a message, or to be transcribed
 
     @property
     def path(self) -> str:
@@ -161,6 +180,8 @@ class Endpoint:
         """The body of one request. A prompt is a text, or the messages of a talk so far."""
         if self.api == "template":
             return self._filled(prompt, output=output, input_tokens=input_tokens, index=index)
+        if self.api == "transcriptions":
+            return self._form(index)
         fields: dict[str, Any] = {"model": self.model_of(index)}
         if self.api == "embeddings":
             fields["input"] = prompt
@@ -173,7 +194,12 @@ class Endpoint:
             fields["prompt"] = prompt
         else:
             messages = [{"role": "user", "content": prompt}] if isinstance(prompt, str) else list(prompt)
-            fields["messages"] = messages if self.images is None else _with_images(messages, self.images, index)
+            parts = [] if self.images is None else _image_parts(self.images, index)
+            if self.audio is not None:
+                kind, sound = self.audio.sound(index)
+                said = base64.b64encode(sound).decode()
+                parts.append({"type": "input_audio", "input_audio": {"data": said, "format": kind}})
+            fields["messages"] = _with_parts(messages, parts) if parts else messages
         if self.api not in {"embeddings", "rerank"}:
             fields |= {"max_tokens": max(output, 1), "temperature": 0, "stream": self.stream}
             if self.ignore_eos:
@@ -181,6 +207,21 @@ class Endpoint:
             if self.stream:
                 fields["stream_options"] = {"include_usage": True}
         return json.dumps({**fields, **(self.extra or {})}, ensure_ascii=False).encode()
+
+    def _form(self, index: int) -> bytes:
+        """A file to be transcribed, as a form: the one endpoint that takes no JSON."""
+        kind, sound = (self.audio or AudioAsked()).sound(index)
+        fields = {"model": self.model_of(index), "response_format": "json", **(self.extra or {})}
+        if self.stream:
+            fields["stream"] = "true"
+        lines = [
+            b'--%b\r\ncontent-disposition: form-data; name="%b"\r\n\r\n%b\r\n'
+            % (_BOUNDARY, name.encode(), (value if isinstance(value, str) else json.dumps(value)).encode())
+            for name, value in fields.items()
+        ]
+        file = b'content-disposition: form-data; name="file"; filename="%d.%b"' % (index, kind.encode())
+        head = b"--%b\r\n%b\r\ncontent-type: audio/%b\r\n\r\n" % (_BOUNDARY, file, kind.encode())
+        return b"".join([*lines, head, sound, b"\r\n--%b--\r\n" % _BOUNDARY])
 
     def model_of(self, index: int) -> str:
         """The model that a request asks for."""
@@ -202,20 +243,55 @@ class Endpoint:
 
     def request(self, body: bytes) -> bytes:
         """The bytes of a whole request."""
-        return _request(self.address, self.method, self.path, body, self.headers, stream=self.stream)
+        headers = self.headers
+        if self.api == "transcriptions":
+            headers = (("content-type", f"multipart/form-data; boundary={_BOUNDARY.decode()}"), *headers)
+        return _request(self.address, self.method, self.path, body, headers, stream=self.stream)
 
 
-def _with_images(
-    messages: Sequence[Mapping[str, Any]], images: tuple[int, int, int], index: int
-) -> list[Mapping[str, Any]]:
-    """The last message with images before its text, each unlike all others so that no cache knows it."""
+def _image_parts(images: tuple[int, int, int], index: int) -> list[dict[str, Any]]:
+    """Each unlike all others, so that no cache knows it."""
     count, width, height = images
     parts: list[dict[str, Any]] = []
     for number in range(count):
         data = base64.b64encode(noise_png(width, height, index * count + number)).decode()
         parts.append({"type": "image_url", "image_url": {"url": f"data:image/png;base64,{data}"}})
+    return parts
+
+
+def _with_parts(messages: Sequence[Mapping[str, Any]], parts: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """The last message with these before its text."""
     *before, last = messages
     return [*before, {**last, "content": [*parts, {"type": "text", "text": last.get("content") or ""}]}]
+
+
+def noise_wav(seconds: float, seed: int) -> bytes:
+    """Noise as loud as quiet speech, of one channel and 16 bits a sample: a header of 44 bytes, and the samples."""
+    size = 2 * max(1, round(seconds * _SAMPLES_PER_S))
+    # The upper byte of each sample is 0: up to 255 of 32,767.
+    samples = bytearray(size)
+    samples[::2] = random.Random(seed).randbytes(size // 2)  # noqa: S311 - noise
+    form = struct.pack("<IHHIIHH", 16, 1, 1, _SAMPLES_PER_S, 2 * _SAMPLES_PER_S, 2, 16)
+    parts = b"WAVEfmt " + form + b"data" + struct.pack("<I", size)
+    return b"RIFF" + struct.pack("<I", len(parts) + size) + parts + bytes(samples)
+
+
+def parse_audio(text: str) -> AudioAsked:
+    """A time, or a file or folder of one's own."""
+    path = Path(text)
+    if not path.exists():
+        try:
+            return AudioAsked(seconds=parse_quantity(text, "s"))
+        except InferometerError:
+            raise DomainError(
+                f"{text[:80]!r} is no time and no file.", remedy="Write --audio 10s, or --audio FOLDER."
+            ) from None
+    files = sorted(path.iterdir()) if path.is_dir() else [path]
+    files = [file for file in files if file.suffix.lower().lstrip(".") in _AUDIO_FILES and file.is_file()]
+    if not files or any(not 0 < file.stat().st_size <= _MOST_AUDIO_BYTES for file in files):
+        known = f"files of {', '.join(_AUDIO_FILES)} with up to {_MOST_AUDIO_BYTES / 1e6:.0f} MB"
+        raise FormatError(f"{text[:80]} has no sound.", remedy=f"Name {known}.")
+    return AudioAsked(files=tuple((file.suffix.lower().lstrip("."), file.read_bytes()) for file in files))
 
 
 def noise_png(width: int, height: int, seed: int) -> bytes:

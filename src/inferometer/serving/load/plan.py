@@ -12,7 +12,7 @@ from inferometer.core.traffic.arrivals import Arrivals
 from inferometer.core.traffic.demand import Demand, Sharing, closed_demand, open_demand, trace_demand
 from inferometer.core.traffic.lengths import Lengths
 from inferometer.core.traffic.traces import RequestTrace
-from inferometer.serving.load.apis import Api
+from inferometer.serving.load.apis import Api, AudioAsked
 from inferometer.serving.load.pool import Security
 
 _PER_PLACE = 10  # requests a place, where nobody said how many
@@ -81,6 +81,7 @@ class LoadPlan:
     cancels: tuple[float, float] | None = None  # a share of the requests, and seconds after which these are taken back
     mix: tuple[tuple[str, float], ...] = ()  # models and their shares, instead of one
     images: tuple[int, int, int] | None = None  # of a message: how many, width, height
+    audio: AudioAsked | None = None  # of a message, or to be transcribed
     telemetry: str | None = None  # the address of a page with DCGM's figures of the server's GPUs
     done: tuple[Level, ...] = ()  # levels of the same test that were played before, and are not played again
 
@@ -100,6 +101,8 @@ class LoadPlan:
             )
         if self.images is not None and self.api != "chat":
             raise DomainError("Images go with messages.", remedy="Leave --api out, or --images.")
+        if self.audio is not None and self.api not in {"chat", "transcriptions"}:
+            raise DomainError("Audio goes with messages and transcriptions.", remedy="Leave --api out, or --audio.")
         if self.duration_s is not None and not self.duration_s > 0:
             raise DomainError(f"The duration must be greater than 0, and is {self.duration_s!r} s.")
 

@@ -213,7 +213,7 @@ class _Test:
         endpoint = Endpoint(
             address=address, api=plan.api, model=plan.model or "", stream=plan.stream and plan.api in _STREAMED,
             headers=plan.headers, extra=plan.extra, ignore_eos=plan.ignore_eos, template=plan.template,
-            method=plan.method, mix=plan.mix, images=plan.images,
+            method=plan.method, mix=plan.mix, images=plan.images, audio=plan.audio,
         )  # fmt: skip
         pool = Pool(address, plan.security)
         server = await facts_of(pool, endpoint)
@@ -345,7 +345,8 @@ class _Test:
         )
 
 
-_STREAMED = frozenset({"chat", "completions"})
+_COUNTED = frozenset({"chat", "completions"})
+_STREAMED = _COUNTED | {"transcriptions"}
 
 
 def _is_hopeless(level: Level) -> bool:
@@ -376,7 +377,7 @@ def _model(plan: LoadPlan, server: ServerFacts) -> str:
 
 
 def _extra(endpoint: Endpoint, server: ServerFacts) -> dict[str, object]:
-    counting = COUNTING.get(server.engine or "", {}) if endpoint.stream and endpoint.api in _STREAMED else {}
+    counting = COUNTING.get(server.engine or "", {}) if endpoint.stream and endpoint.api in _COUNTED else {}
     return {**counting, **(endpoint.extra or {})}
 
 

@@ -249,7 +249,7 @@ async def prompt_maker(  # noqa: PLR0913 - the server, and how prompts are made 
 ) -> PromptMaker:
     """Prompts whose tokens this server counts as we do; where it cannot be asked, the maker says so."""
     whose, words = "a tokenizer on this machine", () if tokenizer is None else _single_here(tokenizer)
-    if facts.fault is not None or endpoint.api == "template":
+    if facts.fault is not None or endpoint.api in {"template", "transcriptions"}:
         unasked = PromptMaker(words=words or WORDS, seed=seed, tokenizer=tokenizer)
         return replace(unasked, how=f"one token a word, by {whose}") if words else unasked
     if not words:

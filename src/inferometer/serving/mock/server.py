@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import json
+import struct
 from contextlib import suppress
 from time import time
 from typing import TYPE_CHECKING, Any
@@ -17,6 +19,8 @@ if TYPE_CHECKING:
     from inferometer.serving.simulate.cache import Piece
 
 _MOST_BYTES = 64_000_000  # of a request's body
+_SOUND = 25  # tokens of a second that is heard: 40 ms a token, as Qwen2-Audio has it (arXiv:2407.10759)
+_SPOKEN = 3  # words of a second that are written down: speech has two to three
 _USUAL_TOKENS = 16  # of an answer whose length nobody said, as OpenAI's completions have it
 _STATUS = {200: "OK", 400: "Bad Request", 404: "Not Found", 503: "Service Unavailable", 504: "Gateway Timeout"}
 _REFUSALS = {"too_long": 400, "queue_full": 503, "timeout": 504}
@@ -50,6 +54,8 @@ class MockServer:
         path = path.partition("?")[0]
         if method == "POST" and path in {"/v1/chat/completions", "/v1/completions"}:
             await self._complete(writer, body, is_chat="chat" in path)
+        elif method == "POST" and path == "/v1/audio/transcriptions":
+            await self._transcribe(writer, body, headers.get("content-type", ""))
         elif path == "/v1/models":
             entry = {"id": self._model, "object": "model", "owned_by": "inferometer"}
             await _plain(writer, 200, {"object": "list", "data": [entry]})
@@ -69,7 +75,7 @@ class MockServer:
             asked = json.loads(body)
             said = _said(asked, is_chat=is_chat)
             output = int(asked.get("max_tokens") or asked.get("max_completion_tokens") or _USUAL_TOKENS)
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
+        except (ValueError, KeyError, TypeError, AttributeError, struct.error) as error:
             await _plain(writer, 400, _error(f"The request cannot be read: {error}."))
             return
         if asked.get("model") not in {None, self._model}:
@@ -79,6 +85,26 @@ class MockServer:
         answering = self._engine.ask(max(1, sum(size for _, size in pieces)), max(1, output), pieces)
         try:
             await self._answer(writer, answering, asked, is_chat=is_chat)
+        except (ConnectionError, asyncio.CancelledError):
+            self._engine.drop(answering)
+            raise
+
+    async def _transcribe(self, writer: asyncio.StreamWriter, body: bytes, kind: str) -> None:
+        """What is said in a file, as vLLM answers: a stream of chunks with choices, or a text."""
+        try:
+            fields = _form_fields(body, kind)
+            seconds = _wav_seconds(fields["file"])
+            asked = {"stream": fields.get("stream") == b"true", "transcribed": True}
+            model = fields["model"].decode()
+        except (ValueError, KeyError, struct.error) as error:
+            await _plain(writer, 400, _error(f"The request cannot be read: {error}."))
+            return
+        if model != self._model:
+            await _plain(writer, 404, _error(f"The model {model!r} does not exist; {self._model} does."))
+            return
+        answering = self._engine.ask(max(1, round(_SOUND * seconds)), max(1, round(_SPOKEN * seconds)))
+        try:
+            await self._answer(writer, answering, asked, is_chat=True)
         except (ConnectionError, asyncio.CancelledError):
             self._engine.drop(answering)
             raise
@@ -111,6 +137,8 @@ class MockServer:
                 writer.write(_event(last))
             writer.write(_chunk(b"data: [DONE]\n\n") + _chunk(b""))
             await writer.drain()
+        elif asked.get("transcribed"):
+            await _plain(writer, 200, {"text": "".join(words).strip(), "usage": _usage(answering, total)})
         else:
             text = "".join(words)
             what = {"message": {"role": "assistant", "content": text}} if is_chat else {"text": text}
@@ -133,7 +161,7 @@ class MockServer:
 
 
 def _said(asked: Mapping[str, Any], *, is_chat: bool) -> list[tuple[str, str]]:
-    """Who said what, in order."""
+    """Who said what, in order. Sound counts by its length, as words of a name that its bytes have."""
     if is_chat:
         return [(str(one["role"]), _text(one.get("content"))) for one in asked["messages"]]
     prompt = asked["prompt"]
@@ -142,8 +170,38 @@ def _said(asked: Mapping[str, Any], *, is_chat: bool) -> list[tuple[str, str]]:
 
 def _text(content: object) -> str:
     if isinstance(content, list):
-        return " ".join(str(part.get("text", "")) for part in content if isinstance(part, dict))
+        return " ".join(_sound(part) or str(part.get("text", "")) for part in content if isinstance(part, dict))
     return str(content or "")
+
+
+def _sound(part: Mapping[str, Any]) -> str:
+    if part.get("type") != "input_audio":
+        return ""
+    data = base64.b64decode(part["input_audio"]["data"])
+    return " ".join([f"sound-{hash(data)}"] * max(1, round(_SOUND * _wav_seconds(data))))
+
+
+def _wav_seconds(data: bytes) -> float:
+    """Of a WAV file, by its header; of anything else by 128 kbit/s."""
+    if data[:4] != b"RIFF" or data[8:16] != b"WAVEfmt ":
+        return len(data) * 8 / 128e3
+    rate = float(struct.unpack_from("<I", data, 28)[0])
+    if not rate:
+        raise ValueError("a WAV file of no bytes a second")
+    return max(0, len(data) - 44) / rate
+
+
+def _form_fields(body: bytes, kind: str) -> dict[str, bytes]:
+    """The parts of a form, by their names."""
+    boundary = kind.partition("boundary=")[2].strip('"').encode()
+    if not boundary:
+        raise ValueError("a form without a boundary")
+    fields = {}
+    for part in body.split(b"--" + boundary)[1:-1]:
+        head, _, value = part.partition(b"\r\n\r\n")
+        name = head.partition(b'name="')[2].partition(b'"')[0]
+        fields[name.decode()] = value.removesuffix(b"\r\n")
+    return fields
 
 
 def _pieces(said: list[tuple[str, str]]) -> tuple[Piece, ...]:

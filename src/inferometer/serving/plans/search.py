@@ -96,10 +96,10 @@ def plan(search: PlanSearch, *, engine: str = "local", progress: Callable[[str],
             remedy="Say how many images come: --frames 30 --streams 8.",
         )
     with spread_over(engine) as spread:
-        return _plan_on(search, spread, progress)
+        return plan_of(search, spread, progress)
 
 
-def _plan_on(
+def plan_of(
     search: PlanSearch,
     spread: Spread,
     progress: Callable[[str], None] | None,

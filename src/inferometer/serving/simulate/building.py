@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from inferometer.core.errors import DomainError
 from inferometer.known.schedulers import scheduler_of
-from inferometer.predict.price.collectives import message_seconds
+from inferometer.predict.price.collectives import message_seconds, route_of
 from inferometer.predict.served.question import ServedReplica, gang_seconds, plain_step, served
 from inferometer.serving.simulate.cache import Tier
 from inferometer.serving.simulate.replica import Adapters, Encoder, EngineLimits
@@ -293,11 +293,16 @@ def _host_rate(question: Question) -> float:
 def _handover_s(plan: SimulationPlan, question: Question) -> float:
     """Seconds a token of the prompt, to send its cache from one pool to the other. The devices send their shares."""
     device, memory = question.device, served(question).memory
-    link = plan.link or plan.question.options.link or device.network_link or device.peer_link or device.host_link
-    if link is None or memory is None:
+    link = plan.link or plan.question.options.link or device.network_link
+    if (link is None and (device.peer_link or device.host_link) is None) or memory is None:
         raise DomainError(
             f"The link between the pools of {device.name} is not known.", remedy="Name one: --link infiniband-ndr."
         )
+    if link is None:  # their own in one machine; a network where they are more than it has
+        pools = [(question, plan.replicas), *([(plan.readers, plan.reader_replicas)] if plan.readers else [])]
+        each = [(pool.workload.parallel, count) for pool, count in pools]
+        route = route_of(device, None, sum(parallel.tp * parallel.pp * count for parallel, count in each))
+        link = route.between or route.within
     tokens = 1024
     sent = memory.kv_bytes_per_token * tokens
     return float(message_seconds("send", 2, sent, link)) / tokens

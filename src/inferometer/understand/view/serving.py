@@ -194,6 +194,12 @@ _PLAN = (
     Column(key="tpot_p95_s", heading="TPOT p95", unit="s"),
     Column(key="why", heading="why"),
 )
+_REGIONS = (
+    Column(key="name", heading="region"),
+    Column(key="rate_per_s", heading="requests/s", unit="1"),
+    Column(key="round_trip_s", heading="way", unit="s"),
+    *_PLAN,
+)
 _FRONT = (
     Column(key="tokens_per_s_per_user", heading="tokens/s a user", unit="1"),
     Column(key="tokens_per_s_per_device", heading="a device", unit="1"),
@@ -236,6 +242,19 @@ def front_table(document: Mapping[str, Any]) -> ReportTable:
     return _table(_FRONT, {"plans": document["front"]})
 
 
+def regions_table(document: Mapping[str, Any]) -> ReportTable:
+    """The best plan of each region, and their sum."""
+
+    def row(region: Mapping[str, Any]) -> dict[str, Any]:
+        own = {key: region[key] for key in ("name", "rate_per_s", "round_trip_s")}
+        plan = region["plan"] or {"why": region["why_not"]}
+        return {**dict.fromkeys(column.key for column in _PLAN), **plan, **own}
+
+    together = {"name": "together", "rate_per_s": sum(region["rate_per_s"] for region in document["regions"])}
+    last = {**dict.fromkeys(column.key for column in _REGIONS), **document["total"], **together}
+    return _table(_REGIONS, {"plans": [*map(row, document["regions"]), last]})
+
+
 def edge_table(document: Mapping[str, Any]) -> ReportTable:
     def shown(plan: Mapping[str, Any]) -> dict[str, Any]:
         return {**plan, "battery_h": None if plan["battery_s"] is None else plan["battery_s"] / 3600}
@@ -246,7 +265,7 @@ def edge_table(document: Mapping[str, Any]) -> ReportTable:
 def _table(columns: tuple[Column, ...], document: Mapping[str, Any]) -> ReportTable:
     def shown(row: Mapping[str, Any]) -> dict[str, Any]:
         """Without what stands only where some plan has more than one of it, or a pool that reads prompts."""
-        some = {key: row[key] if row.get(key, 1) > 1 else None for key in ("pp", "ep")}
+        some = {key: row[key] if (row.get(key) or 1) > 1 else None for key in ("pp", "ep")}
         pool = {key: row[key] if row.get("readers") else None for key in ("readers", "reader_tp")}
         return {**row, **some, **pool}
 

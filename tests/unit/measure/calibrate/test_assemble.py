@@ -11,6 +11,7 @@ from inferometer.known import device
 from inferometer.known.engines import require_effects
 from inferometer.measure.calibrate.fitting.assemble import (
     assemble_calibration,
+    at_reached_peak,
     best_rates,
     overheads_of,
 )
@@ -186,3 +187,31 @@ def test_the_command_refuses_what_cannot_be(tmp_path, arguments, words):
 def test_a_budget_that_is_no_time_is_refused_by_its_option():
     found = CliRunner().invoke(command, ["--device", "nvidia-h200", "--budget", "many"])
     assert (found.exit_code, "'--budget'" in found.output, "many" in found.output) == (2, True, True)
+
+
+@pytest.mark.parametrize("found", [1.0, 0.5, 0.25])
+def test_a_ceiling_that_was_disturbed_is_raised_to_what_products_reached(found):
+    """Products of 0.8 of 100 GFLOP/s beside reads at 10 GB/s; the probe of ceilings found a part of the peak."""
+    peak, moved, reached = 100e9, 10e9, 0.8
+
+    def point(rows, size, seconds=None):
+        flops, nbytes = 2.0 * rows * size * size, 4.0 * size * size
+        computed, read = flops / (found * peak), nbytes / moved
+        taken = max(flops / (reached * peak), read)
+        return OpPoint(
+            classes=("linear",), axes={"flops": flops, "bytes": nbytes, "rows": rows}, seconds=seconds or taken,
+            floor_s=max(computed, read), dtype="bf16", probe=f"p{size}",
+            rates={"peak:bf16": found * peak, "bandwidth:dram": moved},
+        )  # fmt: skip
+
+    given = [point(rows, size) for rows in (1, 512, 1024) for size in range(256, 4352, 256)]
+    given.append(point(1024, 512, seconds=1e-9))  # timed too short by far: it raises nothing
+    bare = replace(H200, peaks={"bf16": replace(H200.peaks["bf16"], value=found * peak)})
+    whose, raised = at_reached_peak(subject(device=bare, reached=True), given)
+    expected = max(found, reached) * peak
+    assert whose.device.peaks["bf16"].value == pytest.approx(expected)
+    for each in raised:
+        assert each.rates["peak:bf16"] == pytest.approx(expected)
+        flops, nbytes = each.axes["flops"], each.axes["bytes"]
+        assert each.floor_s == pytest.approx(max(flops / expected, nbytes / moved))
+        assert each.floor_s <= each.seconds * 1.000001 or each.seconds == 1e-9

@@ -5,6 +5,7 @@ from functools import partial
 import pytest
 
 from inferometer.known import device
+from inferometer.known import link as link_named
 from inferometer.predict.ask import ask
 from inferometer.serving.load.plan import LoadPlan, LoadStep
 from inferometer.serving.simulate.building import kept_tokens, service_of
@@ -38,6 +39,15 @@ def test_a_prompt_is_handed_over_token_by_token_at_the_speed_of_the_link():
     link = device(H200).peer_link
     handed = service(question, readers=question, link=link).handover_s
     assert KV_BYTES / float(link.bandwidth_bytes_per_s) <= handed <= 2 * KV_BYTES / float(link.bandwidth_bytes_per_s)
+
+
+def test_pools_hand_over_by_their_own_link_in_one_machine_and_by_a_network_beyond_it():
+    question = asked("llama-3.1-8b")
+    near, far = (
+        service(question, readers=question, replicas=4, reader_replicas=readers).handover_s for readers in (4, 5)
+    )
+    assert near == service(question, readers=question, link=device(H200).peer_link).handover_s
+    assert far == service(question, readers=question, link=link_named("infiniband-ndr")).handover_s > near
 
 
 def test_each_rank_of_a_gang_has_the_limits_of_an_engine():

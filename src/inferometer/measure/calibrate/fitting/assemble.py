@@ -154,12 +154,57 @@ def assemble_calibration(
 
     On a CPU, decoders beside other networks are fitted by themselves, and anew.
     """
+    if base is None and subject.reached:
+        subject, points = at_reached_peak(subject, points)
     networks, decoders = told_apart(points, steps) if subject.device.unit == "cpu" else (steps, [])
     start = None if base is None else without_decoders(base)
     calibration = _chosen(subject, points, networks, start)
     if decoders:
         return sealed(joined(calibration, _chosen(subject, (), decoders)))
     return sealed(with_decoders_of(base, calibration))
+
+
+_PRODUCTS = frozenset({"linear", "matmul", "convolution"})
+_REACHED = 0.95  # of the products: a few that were timed too short raise nothing
+_ABOVE_PEAK = 1.02  # what a clock may err by
+
+
+def at_reached_peak(
+    subject: CalibrationSubject, points: Sequence[OpPoint]
+) -> tuple[CalibrationSubject, Sequence[OpPoint]]:
+    """Both with the peak that products reached, where the probe of ceilings found a lower one.
+
+    A ceiling is measured once, before all else. Beside another program it comes out at half of what the machine does,
+    and since no share of a peak is above 1, every prompt would then be predicted to take twice its time.
+    """
+
+    def computed_s(point: OpPoint) -> float:
+        peak = max((rate for name, rate in point.rates.items() if name.startswith("peak:")), default=0.0)
+        return point.axes.get("flops", 0.0) / peak if peak else 0.0
+
+    bound = {id(point): computed_s(point) >= 0.99 * point.floor_s > 0 for point in points}
+    shares = sorted(
+        point.floor_s / point.seconds
+        for point in points
+        if bound[id(point)] and point.dtype == subject.dtype and point.classes[-1] in _PRODUCTS
+    )
+    times = shares[int(_REACHED * (len(shares) - 1))] if shares else 1.0
+    if times <= _ABOVE_PEAK:
+        return subject, points
+
+    def raised(point: OpPoint) -> OpPoint:
+        rates = {name: rate * (times if name.startswith("peak:") else 1) for name, rate in point.rates.items()}
+        moved = max((rate for name, rate in rates.items() if name.startswith("bandwidth:")), default=0.0)
+        memory_s = point.axes.get("bytes", 0.0) / moved if moved else 0.0
+        floor_s = max(point.floor_s / times, min(point.floor_s, memory_s)) if bound[id(point)] else point.floor_s
+        return replace(point, rates=rates, floor_s=floor_s)
+
+    names = {name.removeprefix("peak:") for point in points for name in point.rates if name.startswith("peak:")}
+    peaks = {
+        name: replace(peak, value=peak.value * times) if name in names else peak
+        for name, peak in subject.device.peaks.items()
+    }
+    return replace(subject, device=replace(subject.device, peaks=peaks)), [raised(point) for point in points]
 
 
 def _chosen(
