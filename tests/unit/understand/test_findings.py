@@ -273,6 +273,22 @@ def test_a_device_that_waits_while_ops_last_is_a_gap():
     assert finding.title == "The device waits for the host in 50% of the forward pass"
 
 
+@pytest.mark.parametrize(
+    ("runtime", "device", "changes"),
+    [
+        ("torch-eager", GPU, ("runtime=torch-graph",)), ("torch-compile", GPU, ("runtime=torch-graph",)),
+        ("torch-graph", GPU, ()), ("onnxruntime", GPU, ()), ("torch-eager", CPU, ()),
+    ],
+)  # fmt: skip
+def test_where_a_graph_would_take_the_wait_away_it_is_named_with_its_gain(runtime, device, changes):
+    unit = "gpu" if device is GPU else "cpu"
+    slow = profile(forward(op("a", "linear", 1.0, unit=unit, device_s=0.5)))
+    slow = replace(slow, runtime=runtime, summary=replace(slow.summary, top_unit=unit))
+    finding = FINDERS["host.gap"](case_of(slow, device, price=lambda c, p: replace(priced(c, p), gain=1.8)))
+    assert finding.changes == changes
+    assert finding.gain == (1.8 if changes else None)
+
+
 def test_what_is_the_engines_own_comes_after_what_can_be_changed():
     """Half of an engine's step lies between its kernels: nobody can act on it, so it is told and not urged."""
     slow = profile(forward(computing(0.5)))

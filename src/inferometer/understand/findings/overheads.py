@@ -8,7 +8,7 @@ from math import fsum
 from typing import TYPE_CHECKING
 
 from inferometer.core.finding import Finding
-from inferometer.known.engines import engine_or_ideal, known_engine
+from inferometer.known.engines import engine_or_ideal, engines, known_engine, runtime_effects
 from inferometer.understand.case import Case, at_most, at_stake, evidence, faster, phase_words
 
 if TYPE_CHECKING:
@@ -68,6 +68,7 @@ def host_gap(case: Case) -> Finding | None:
     phase, seconds, share = worst
     count = sum(op.count for op in phase.ops)
     own = not _has_own_clock(phase) and _runs_by_itself(case.profile.runtime)
+    captured = _captured(case)
     stake = at_stake(case, phase, seconds)
     if own:  # it is shown, and comes after what can be changed
         stake["severity"] = "info"
@@ -80,8 +81,20 @@ def host_gap(case: Case) -> Finding | None:
             gap_s=seconds, share=share, gap_per_op_s=seconds / max(count, 1), ops=count, speedup_at_most=at_most(share)
         ),
         advice=_ENGINES_OWN if own else _BETWEEN_OPS,
+        **faster(case.price(captured, phase.name) if captured else None),
         **stake,
+        changes=(captured,) if captured else (),
     )
+
+
+def _captured(case: Case) -> str | None:
+    """The change to the engine of the same library that replays a whole step, where a device waits for its host."""
+    own = None if case.unit in {None, "cpu"} else known_engine(case.profile.runtime or "")
+    if own is None or own.module is None or runtime_effects(own.name).execution == "captured":
+        return None
+    alike = (name for name, each in engines().items() if each.module == own.module)
+    found = next((name for name in alike if runtime_effects(name).execution == "captured"), None)
+    return f"runtime={found}" if found else None
 
 
 def _runs_by_itself(runtime: str | None) -> bool:
