@@ -5,6 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from inferometer.core.kept import Kept
 from inferometer.core.profile import Headline, Phase
 from workshop import known_misses, sanity
 from workshop.known_misses import PublishedAnswer
@@ -62,6 +63,8 @@ def test_a_default_that_nobody_can_install_is_found_unless_the_answer_says_so(mo
     asked = replace(ASKED, device="google-coral-edge-tpu", runtime="ideal")
     assert "default engine" not in {violation.kind for violation in violations(asked)}
     monkeypatch.setattr("inferometer.predict.question.engine_notes", lambda _: ())
+    monkeypatch.setattr("inferometer.predict.question._bases", Kept())
+    monkeypatch.setattr("inferometer.predict.question._answers", Kept())
     assert list(sanity.default_engine(asked))
 
 

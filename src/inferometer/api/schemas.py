@@ -173,6 +173,7 @@ def _plan() -> Plain:
         "front": _list_of("FrontPoint"),
         "notes": _TEXTS,
         "edge": {"anyOf": [{"type": "null"}, {"$ref": "#/$defs/EdgeTier"}]},
+        "apart": {"anyOf": [{"type": "null"}, {"$ref": "#/$defs/ServingPlan"}]},
     }
     return _object(properties, defs, optional=properties.keys() - {"schema", "plans", "why_not"})
 

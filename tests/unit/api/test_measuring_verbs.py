@@ -382,7 +382,7 @@ def test_a_floor_needs_a_peak_and_a_bandwidth_of_the_devices_own(monkeypatch):
         "no rate": SimpleNamespace(peaks={"f32": 1}, memory=SimpleNamespace(bandwidth_bytes_per_s=None)),
     }
     monkeypatch.setattr(published_rows, "device_named", devices.__getitem__)
-    assert [published_rows._has_own_figures.__wrapped__(name) for name in devices] == [True, False, False, False]
+    assert [published_rows.has_own_figures.__wrapped__(name) for name in devices] == [True, False, False, False]
 
 
 def test_a_calibration_is_fitted_to_the_atlas_or_to_a_file(monkeypatch, tmp_path):

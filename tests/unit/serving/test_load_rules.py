@@ -37,6 +37,7 @@ from inferometer.serving.load.answers import (
     text_of,
 )
 from inferometer.serving.load.apis import (
+    AudioAsked,
     Endpoint,
     parse_address,
     parse_audio,
@@ -464,7 +465,8 @@ def test_a_mix_of_models_asks_for_each_by_its_share():
 
 OTHER = {
     "stream": False, "headers": (("x", "y"),), "extra": {"top_k": 3}, "ignore_eos": False, "template": "{prompt}",
-    "method": "PUT", "mix": (("a", 1.0),), "images": (1, 2, 3), "api": "completions", "model": "m",
+    "method": "PUT", "mix": (("a", 1.0),), "images": (1, 2, 3), "audio": AudioAsked(seconds=2.0),
+    "api": "completions", "model": "m",
 }  # fmt: skip
 
 

@@ -172,10 +172,13 @@ def test_prices_of_ones_own_go_before_the_catalog_s_and_power_has_a_limit():
         ({"pp": 3}, ", PP 3"),
         ({"ep": 4}, ", EP 4"),
         ({"tp": 8, "ep": 8}, ", TP 8, EP 8"),
+        ({"tp": 2, "readers": 3, "reader_tp": 4}, ", TP 2, 3 of TP 4 to read prompts"),
     ],
 )
 def test_of_a_replica_only_what_is_shared_is_said(shared, words):
-    assert parallel_words(SimpleNamespace(**{"tp": 1, "pp": 1, "ep": 1, **shared})) == words
+    assert (
+        parallel_words(SimpleNamespace(**{"tp": 1, "pp": 1, "ep": 1, "readers": 0, "reader_tp": 1, **shared})) == words
+    )
 
 
 def test_an_objective_that_nothing_reaches_says_the_least_that_something_does():
@@ -334,7 +337,8 @@ def test_sessions_are_judged_at_the_rate_that_was_asked_for():
     ],
 )
 def test_shares_have_bounds(wrong, near):
-    given = {"model": "m", "rate_per_s": 1.0, "prompt": None, "generate": Lengths(kind="fixed", mean=5)}
+    five = Lengths(kind="fixed", mean=5)
+    given = {"model": "m", "rate_per_s": 1.0, "prompt": five, "generate": five}
     PlanSearch(**{**given, **near})
     with pytest.raises(DomainError):
         PlanSearch(**{**given, **wrong})

@@ -279,7 +279,11 @@ def noise_wav(seconds: float, seed: int) -> bytes:
 def parse_audio(text: str) -> AudioAsked:
     """A time, or a file or folder of one's own."""
     path = Path(text)
-    if not path.exists():
+    try:
+        is_there = path.exists()
+    except OSError:  # longer than a name can be
+        is_there = False
+    if not is_there:
         try:
             return AudioAsked(seconds=parse_quantity(text, "s"))
         except InferometerError:

@@ -86,6 +86,8 @@ class PlanSearch:
             raise DomainError(
                 f"The rate is of {LEAST_RATE:g} to {MOST_RATE:,.0f} requests a second, and not of {self.rate_per_s:g}."
             )
+        if not self.prompt.mean >= 1:
+            raise DomainError("A plan is for prompts of 1 token or more.", remedy="Write --prompt 512.")
         if not self.generate.mean >= 1:
             raise DomainError("A plan is for answers of 1 token or more.", remedy="Write --generate 256.")
         for name, share in (("--discount", self.discount), ("--headroom", self.headroom)):
