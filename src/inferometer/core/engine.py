@@ -30,7 +30,8 @@ LogitsPath = Literal["prompt", "chunk"]
 PromptPath = Literal["whole", "last apart"]
 Execution = Literal["launched", "captured", "compiled"]  # op by op; every pass replayed as one graph; compiled
 Use = Literal["gpu", "accelerator", "tokens", "arrays", "served"]  # what an engine may be the first choice for
-Takes = Literal["all", "tokens", "arrays", "speech"]  # which models: those that make tokens, those that do not
+# which models: those that make tokens, those that do not, those that read or make them
+Takes = Literal["all", "tokens", "arrays", "texts", "speech"]
 Probing = Literal["files", "modules", "decoders", "kernels"]
 
 

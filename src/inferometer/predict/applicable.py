@@ -26,7 +26,8 @@ if TYPE_CHECKING:
     from inferometer.predict.question import Question
 
 _TAKEN = {
-    "tokens": "models that write tokens", "arrays": "networks that answer in one pass", "speech": "models of speech",
+    "tokens": "models that write tokens", "arrays": "networks that answer in one pass",
+    "texts": "models that read or write texts", "speech": "models of speech",
 }  # fmt: skip
 _LEAST_IMAGE = 16  # the smallest patch of common networks: below it convolutions look at padding alone
 _IMAGE = frozenset({"image", "height", "width"})  # sizes that the side of an image sets
@@ -112,7 +113,10 @@ def _require_able(question: Question, descriptor: EngineDescriptor) -> int:
             f"{descriptor.title} does not run on {device.title}: {where}.",
             remedy=f"Use --runtime {default_runtime(device, graph)}, or leave --runtime out.",
         )
-    takes = {"tokens": is_generative(graph), "arrays": not is_generative(graph), "speech": "frames" in graph.symbols}
+    takes = {
+        "tokens": is_generative(graph), "arrays": not is_generative(graph),
+        "texts": is_generative(graph) or takes_prompt(graph), "speech": "frames" in graph.symbols,
+    }  # fmt: skip
     if not takes.get(descriptor.takes, True):
         raise DomainError(
             f"{descriptor.title} runs {_TAKEN[descriptor.takes]}, and {graph.name} is none.",

@@ -146,7 +146,7 @@ def test_an_onnx_file_is_converted_by_the_vendor_s_tool_and_another_file_is_run_
 
 def test_every_default_engine_runs_on_its_device_and_takes_the_model():
     for each in devices().values():
-        for graph, takes in ((PICTURES, {"all", "arrays"}), (LLAMA_3_1_8B, {"all", "tokens"})):
+        for graph, takes in ((PICTURES, {"all", "arrays"}), (LLAMA_3_1_8B, {"all", "tokens", "texts"})):
             chosen = engine(default_runtime(each, graph))
             assert chosen.runs_on(each), (each.name, chosen.name)
             assert chosen.takes in takes, (each.name, chosen.name)

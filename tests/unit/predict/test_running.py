@@ -292,3 +292,13 @@ def test_a_model_of_halves_is_answered_in_the_floats_that_an_engine_runs_on_a_cp
             assert question.basis().calibration is not None, (name, runtime)
             assert ask("qwen3-0.6b", on=name, runtime=runtime, weights="bf16").precision.weights == "bf16"
     assert ask("qwen3-0.6b", on="nvidia-l4", runtime="onnxruntime").precision.weights != "f32"
+
+
+@pytest.mark.parametrize("runtime", ["llamacpp", "vllm", "sglang", "ctranslate2", "onnxruntime-genai"])
+def test_an_engine_of_texts_answers_for_no_network_of_pictures(runtime):
+    assert "resnet50 is none" in refusal("resnet50", on="nvidia-a10", runtime=runtime)
+
+
+@pytest.mark.parametrize("runtime", ["llamacpp", "vllm", "ctranslate2"])
+def test_an_engine_of_texts_runs_encoders_of_them(runtime):
+    assert seconds("bge-m3", on="nvidia-a10", runtime=runtime, prompt=32) > 0
