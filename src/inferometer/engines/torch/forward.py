@@ -250,6 +250,7 @@ class Static:
         cache = import_transformers().StaticCache(config=self._module.config, max_cache_len=capacity)
         cache.layers = [counted_layer(layer, self._module.config, self._kept, deep=deep) for layer in cache.layers]
         self._cache = cache
+        self._kept.zero_()  # another cache may have been before this one
         self._pass(self._token, self._position)  # the first pass gives it memory
         cache.reset()
         plain = self._counts_on_device()
