@@ -209,3 +209,14 @@ def test_sound_in_a_chat_counts_by_its_length():
     chat = {"messages": [{"role": "user", "content": parts}], "max_tokens": 2}
     ((status, text),) = served(("POST", "/v1/chat/completions", chat))
     assert (status, json.loads(text)["usage"]["prompt_tokens"]) == (200, 52)
+
+
+@pytest.mark.parametrize("rate", [0, 1])
+def test_a_header_that_claims_a_day_of_sound_is_refused(rate):
+    """Each second is counted as words: a byte a second would make gigabytes of them."""
+    sound = bytearray(noise_wav(4.0, 1))
+    sound[28:32] = rate.to_bytes(4, "little")
+    part = {"type": "input_audio", "input_audio": {"data": base64.b64encode(sound).decode(), "format": "wav"}}
+    chat = {"messages": [{"role": "user", "content": [part]}], "max_tokens": 2}
+    ((status, text),) = served(("POST", "/v1/chat/completions", chat))
+    assert (status, "s of sound" in text) == (400, True)

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 _MOST_BYTES = 64_000_000  # of a request's body
 _SOUND = 25  # tokens of a second that is heard: 40 ms a token, as Qwen2-Audio has it (arXiv:2407.10759)
+_MOST_SOUND_S = 7200  # a header may claim one byte a second
 _SPOKEN = 3  # words of a second that are written down: speech has two to three
 _USUAL_TOKENS = 16  # of an answer whose length nobody said, as OpenAI's completions have it
 _STATUS = {200: "OK", 400: "Bad Request", 404: "Not Found", 503: "Service Unavailable", 504: "Gateway Timeout"}
@@ -182,13 +183,13 @@ def _sound(part: Mapping[str, Any]) -> str:
 
 
 def _wav_seconds(data: bytes) -> float:
-    """Of a WAV file, by its header; of anything else by 128 kbit/s."""
-    if data[:4] != b"RIFF" or data[8:16] != b"WAVEfmt ":
-        return len(data) * 8 / 128e3
-    rate = float(struct.unpack_from("<I", data, 28)[0])
-    if not rate:
-        raise ValueError("a WAV file of no bytes a second")
-    return max(0, len(data) - 44) / rate
+    """Of a WAV file, by its header; of anything else by 128 kbit/s. Each second becomes words, so there is a most."""
+    size, rate = len(data), 128e3 / 8
+    if data[:4] == b"RIFF" and data[8:16] == b"WAVEfmt ":
+        size, rate = max(0, size - 44), float(struct.unpack_from("<I", data, 28)[0])
+    if size > _MOST_SOUND_S * rate:
+        raise ValueError(f"more than {_MOST_SOUND_S} s of sound")
+    return size / rate if rate else 0.0
 
 
 def _form_fields(body: bytes, kind: str) -> dict[str, bytes]:
