@@ -115,7 +115,7 @@ def plan_of(
     )
     confirming = _Confirming(search, found, _Simulations(search, spread), progress)
     plans = confirming.best(fitting, search.keep, _MOST_SIMULATIONS)
-    rejected, others = list(confirming.rejected), list[ServingPlan]()
+    rejected, others = list(dict.fromkeys(confirming.rejected)), list[ServingPlan]()
     for device in dict.fromkeys(each.device for each in sorted(fitting, key=lambda each: each.score(search.goal))):
         if plans and device not in {each.device for each in plans} and len(others) < _MOST_OTHERS:
             others += confirming.best([each for each in fitting if each.device == device], 1, _TRIES_OF_OTHERS)
