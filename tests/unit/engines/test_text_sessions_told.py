@@ -379,9 +379,9 @@ def test_llama_cpps_server_is_opened_with_what_was_asked_for(monkeypatch):
 
 
 def test_what_the_engine_says_of_an_error_may_come_after_it():
-    said = iter(["", "", "words"])
-    assert servers._awaited(lambda: next(said), pause_s=0) == "words"
-    assert servers._awaited(lambda: "", tries=3, pause_s=0) == ""
+    said = iter(["", "words", "words; exiting due to an error"])
+    assert servers._last_words(lambda: next(said), pause_s=0) == "words; exiting due to an error"
+    assert servers._last_words(lambda: "words", tries=3, pause_s=0) == "words"
     assert servers._errors("0.1 E load: no file\n0.2 I fine thing\nshort E\n0.3 E more words here") == (
         "load: no file; more words here"
     )

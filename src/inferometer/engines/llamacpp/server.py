@@ -125,7 +125,7 @@ def open_server(
         try:
             server = xllamacpp.Server(parameters)
         except (RuntimeError, ValueError, OSError) as error:
-            words = _awaited(lambda: _errors(stderr())) or str(error).rstrip(".")
+            words = _last_words(lambda: _errors(stderr())) or str(error).rstrip(".")
             raise EngineError(f"llama.cpp refused {str(target.path)!r}: {words}.") from error
         seconds = clock() - start
     notes = ["Timed through llama.cpp's server, in process: a queue and JSON lie between it and the engine."]
@@ -155,13 +155,16 @@ def _parameters(engine: Any, target: Target, options: LlamaOptions) -> Any:
     return parameters
 
 
-def _awaited(words: Callable[[], str], *, tries: int = 50, pause_s: float = 0.01) -> str:
-    """A thread of the engine's own writes its log: what it says of an error may come after the error."""
+def _last_words(words: Callable[[], str], *, tries: int = 500, pause_s: float = 0.01) -> str:
+    """A thread of the engine's own writes its log, line by line, and may be late: its last line says that it leaves.
+
+    Without that line, as where a version words it otherwise, what was said within five seconds is all there is.
+    """
     for _ in range(tries):
-        if text := words():
+        if "exiting due to" in (text := words()):
             return text
         time.sleep(pause_s)
-    return ""
+    return words()
 
 
 def _errors(log: str) -> str:
