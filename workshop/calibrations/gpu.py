@@ -51,7 +51,8 @@ from inferometer.known import device
 from inferometer.known.engines import require_effects
 from inferometer.measure.calibrate.fitting import single as ops
 from inferometer.measure.calibrate.fitting.assemble import assemble_calibration, whole_steps
-from inferometer.measure.calibrate.fitting.bounds import bounded, unbounded
+from inferometer.measure.calibrate.fitting.base import steps_of_phase
+from inferometer.measure.calibrate.fitting.bounds import bounded, factors_of, unbounded
 from inferometer.measure.calibrate.fitting.fit import residual_spread
 from inferometer.measure.calibrate.fitting.points import (
     OpPoint,
@@ -133,8 +134,14 @@ def _shared(point: OpPoint, runtime: str) -> bool:
     return point.classes[-1] in PRODUCTS
 
 
-def with_steps(subject: CalibrationSubject, there: Calibration, steps: tuple[StepPoint, ...]) -> Calibration:
-    """A calibration with its tables as they are, and everything that comes from whole steps fitted anew."""
+def with_steps(
+    subject: CalibrationSubject, there: Calibration, steps: tuple[StepPoint, ...], replayed: Calibration | None = None
+) -> Calibration:
+    """A calibration with its tables as they are, and everything that comes from whole steps fitted anew.
+
+    A host that launches kernel by kernel hides what they take together. They take it in a graph too: `replayed` is the
+    calibration of those, and the fit starts from its factors, but for attention's, which runs other kernels there.
+    """
     alone = {
         name.removeprefix("alone."): value.value for name, value in there.overheads.items() if name.startswith("alone.")
     }
@@ -143,7 +150,14 @@ def with_steps(subject: CalibrationSubject, there: Calibration, steps: tuple[Ste
     notes = tuple(note for note in there.notes if note not in said)
     bare = unbounded(replace(there, steps=0, fitted_on=(), notes=notes))
     bare = replace(bare, residuals={name: kept[name] for name in kept if bare.table(name) is not None})
-    fitted = whole_fit(whole_steps(subject, bare, middle_steps(steps)), alone)
+    base = None
+    if replayed is not None:
+        found = {name: value for name, value in factors_of(replayed).items() if not name.startswith("attention")}
+        whole = {name: value for name, value in replayed.residuals.items() if name.startswith("step")}
+        base = StepBase(factors=found, residuals=whole, steps=steps_of_phase(replayed), alone=alone)
+    fitted = whole_fit(whole_steps(subject, bare, middle_steps(steps)), alone, base)
+    if base is not None:
+        fitted = replace(fitted, left=())  # they are predicted from what they take in a graph
     moved = {name: factor for name, factor in fitted.factors.items() if abs(log(factor)) > NO_FACTOR}
     applied = replace(fitted, factors=moved).applied_to(bare, source=subject.source, date=subject.created[:10])
     return sealed(bounded(applied))
@@ -482,9 +496,12 @@ def fit(folder: Path, journal: Path, args: argparse.Namespace) -> None:
         calibration = assemble_calibration(subject, renewed(journal_points(folder, runtime, dtype), kernels), steps)
     if args.products:
         calibration = with_products(calibration, gpu, args.products)
-    if args.products or args.keep_tables:
-        calibration = with_steps(subject, calibration, steps)
+    replayed = None
     if effects.execution == "launched":
+        replayed = read_calibration(next(args.out.glob(f"{args.device}-torch-graph-{dtype}-*.json")))
+    if args.products or args.keep_tables or replayed:
+        calibration = with_steps(subject, calibration, steps, replayed)
+    if replayed:
         calibration = with_stated_host(replace(calibration, host_call_s=STATED_HOST_S), effects.on(gpu.unit).host_s)
     for path in before:
         path.unlink()
@@ -518,7 +535,8 @@ def main() -> None:
         with tarfile.open(args.archive) as archive:
             archive.extractall(scratch, filter="data")
         folder = next(Path(scratch).iterdir())
-        for journal in sorted(path for path in folder.iterdir() if path.is_dir()):
+        journals = sorted(path for path in folder.iterdir() if path.is_dir())
+        for journal in sorted(journals, key=lambda path: "graph" not in path.name):  # what eager modules start from
             fit(folder, journal, args)
 
 
