@@ -117,17 +117,15 @@ class StepTimes:
 
 
 class TimesApart:
-    """Sequences that a step computes one after the other: each takes as long as it would alone."""
+    """Steps that take two passes where they read and decode: the prompts' tokens are not in the sequences' products."""
 
-    def __init__(self, alone: StepTimes) -> None:
-        self._alone = alone
-
-    def decode(self, sequences: int, context: float) -> float:
-        return sequences * self._alone.decode(1, context)
+    def __init__(self, times: StepTimes) -> None:
+        self._times = times
+        self.decode = times.decode
 
     def mixed(self, chunks: Sequence[tuple[int, int]], sequences: int, context: float) -> float:
         decoding = self.decode(sequences, context) if sequences else 0.0
-        return decoding + sum(self._alone.mixed([chunk], 0, 0.0) for chunk in chunks)
+        return decoding + self._times.mixed(chunks, 0, 0.0)
 
 
 RankLoad = tuple[
