@@ -208,3 +208,37 @@ def test_a_file_of_requests_is_played_whole(tmp_path):
     assert (len(found.traffic.trace), found.traffic.loop) == (1, "trace")
     with pytest.raises(DomainError, match="arrivals"):
         planned("--requests", str(path), "--rate", "5")
+
+
+WRONG = [  # a word or two too many, or out of bounds, and a word of why
+    (("--rate", "1", "--concurrency", "2"), "one of"),
+    ((), "what load"),
+    (("--rate", "0"), "number for --rate"),
+    (("--rate", "1,x"), "number for --rate"),
+    (("--concurrency", "1.5"), "whole number"),
+    (("--concurrency", "100001"), "100,000"),
+    (("--ramp", "1"), "--ramp"),
+    (("--rate", "1", "--burstiness", "0.5"), "gamma"),
+    (("--rate", "1", "--requests", "1" * 10), "9 digits"),
+    (("--rate", "1", "--requests", "0"), "requests"),
+    (("--rate", "1", "--within"), "objectives"),
+    (("--rate", "1", "--cancel", "0.5"), "share and time"),
+    (("--rate", "1", "--cancel", "1.5:1s"), "share above 0"),
+    (("--rate", "1", "--lora", "0"), "1 or more"),
+    (("--rate", "1", "--lora", "1:2:3"), "whole numbers"),
+    (("--rate", "1", "--images", "2"), "whole numbers"),
+    (("--rate", "1", "--images", "2:9"), "encoder"),
+    (("--rate", "1", "--encoder", "1s"), "--images"),
+    (("--rate", "1", "--shared-prefix", "x"), "whole numbers"),
+    (("--rate", "1", "--autoscale", "1:8"), "whole numbers"),
+    (("--rate", "1", "--priorities", "0.5,0.4"), "sum to"),
+    (("--rate", "1", "--acceptance-spread", "0.1"), "from request to request"),
+    (("--rate", "1", "--draft-length", "3"), "no usual share"),
+]
+
+
+@pytest.mark.parametrize(("words", "why"), WRONG)
+def test_what_does_not_go_together_is_refused(words, why):
+    with pytest.raises(DomainError) as error:
+        planned(*words)
+    assert why in f"{error.value} {error.value.remedy}"
