@@ -27,11 +27,6 @@ class Mutant:
     source: str  # of the whole module
 
     @property
-    def module(self):
-        parts = Path(self.file).with_suffix("").parts
-        return ".".join(("inferometer", *(part for part in parts if part != "__init__")))
-
-    @property
     def key(self):
         """The same through edits elsewhere in the file."""
         return self.file, self.before, self.after

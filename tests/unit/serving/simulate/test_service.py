@@ -198,7 +198,35 @@ def test_a_level_that_is_streamed_has_the_figures_of_its_requests():
     assert found.e2e_s.mean == pytest.approx((0.5 + 0.65 + 0.7 + 0.7) / 4)
     assert (found.tpot_s.count, found.tpot_s.mean) == (3, pytest.approx((0.1 + 0.1 + 0.2) / 3))
     assert (found.attained, found.goodput_per_s) == (0.5, 0.5)  # the third is too late, the last too slow
-    assert Streamed((), start_s=0.0).figures().attained is None
+
+
+@pytest.mark.parametrize("goals", [(), ("e2e",), ("ttft", "e2e")])
+@pytest.mark.parametrize("start_s", [0.0, 5.0, 1e9])
+def test_what_is_streamed_is_what_the_rows_say(goals, start_s):
+    """A second way to every figure; where nobody counts, or nobody asks for an objective, there is no share of it."""
+    chance = np.random.default_rng(3)
+    due = np.sort(chance.uniform(0.0, 10.0, 60))
+    first = due + chance.uniform(0.1, 1.0, 60)
+    last = first + chance.uniform(0.0, 2.0, 60)
+    tokens = chance.integers(1, 50, (60, 2))
+    sink = Streamed([Objective(metric=name, limit_s=1.0) for name in goals], start_s=start_s)
+    for index in range(60):
+        request = SimulatedRequest(index, due[index], *map(int, tokens[index]))
+        request.first, request.last = first[index], last[index]
+        sink.ended(request)
+    found, counted = sink.figures(), due >= start_s
+    times = {"ttft": first - due, "e2e": last - due}
+    met = np.all([times[name] <= 1.0 for name in goals] or [np.ones(60, bool)], axis=0) & counted
+    count, seconds = int(counted.sum()), max(1e-9, 1e-9 if start_s > 10 else due[-1] - start_s)
+    assert (found.counted, found.requests, found.completed, found.window_s) == (count, 60, 60, pytest.approx(seconds))
+    assert found.attained == (met.sum() / count if goals and count else None)
+    assert found.goodput_per_s == (pytest.approx(met.sum() / seconds) if goals else None)
+    assert found.output_tokens == (pytest.approx(tokens[counted, 1].mean()) if count else None)
+    assert found.input_tokens_per_s == pytest.approx(tokens[counted, 0].sum() / seconds)
+    assert (found.ttft_s is None) == (found.tpot_s is None) == (not count)
+    for name, values in times.items():
+        spread = getattr(found, f"{name}_s")
+        assert spread is None if not count else spread.mean == pytest.approx(values[counted].mean())
 
 
 def test_the_parts_of_a_long_level_make_up_all_of_it(monkeypatch):

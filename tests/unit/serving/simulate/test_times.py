@@ -69,8 +69,11 @@ def test_an_empty_cache_counts_as_one_token():
 
 
 @pytest.mark.parametrize("length", [None, 2])
-@pytest.mark.parametrize("sequences", [0, 4])
-@pytest.mark.parametrize("chunks", [[(20, 0)], [(20, 0), (10, 30)], [(1, 0), (2, 0), (3, 500)]])
+@pytest.mark.parametrize("sequences", [0, 4, 8])
+@pytest.mark.parametrize(
+    "chunks",
+    [[(20, 0)], [(20, 0), (10, 30)], [(1, 0), (2, 0), (3, 500)], [(64, 0)], [(8, 0)] * 8],  # as many as may be
+)
 def test_a_step_that_reads_pays_what_the_prompts_add(chunks, sequences, length):
     tokens, count = sum(size for size, _ in chunks), len(chunks)
     added = dense(tokens) + logits(count) + sum(reading(size, before + 1) for size, before in chunks)
