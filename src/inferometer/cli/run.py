@@ -4,7 +4,7 @@ import errno
 import importlib
 import keyword
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import click
@@ -45,7 +45,10 @@ class _Commands(click.Group):
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
         """The commands with their summaries, none of which is imported for it."""
         options = click.Command.shell_complete(self, ctx, incomplete)
-        return [*_items(COMMANDS, incomplete), *options]
+        items = [
+            CompletionItem(name, help=summary) for name, summary in COMMANDS.items() if name.startswith(incomplete)
+        ]
+        return [*items, *options]
 
     def format_help(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002 - click's signature
         formatter.write(front_page())
@@ -75,7 +78,10 @@ def _ended_with(arguments: list[str], terminated: Callable[[], bool], *, debug: 
     except InferometerError as error:
         return _print_error(_noted(str(error), error), error.exit_code, debug=debug)
     except click.ClickException as error:
-        return _print_error(_usage(error), error.exit_code if error.exit_code == 1 else 2, debug=debug)
+        message = error.format_message()
+        context = error.ctx if isinstance(error, click.UsageError) else None
+        usage = f"{message} `{context.command_path} --help` explains it." if context else message
+        return _print_error(usage, error.exit_code if error.exit_code == 1 else 2, debug=debug)
     except (KeyboardInterrupt, click.Abort) as error:
         words, code = ("Ended by SIGTERM.", TERMINATED) if terminated() else ("Interrupted.", _INTERRUPTED)
         return _print_error(_noted(words, error), code, debug=debug)
@@ -92,10 +98,6 @@ def _ended_with(arguments: list[str], terminated: Callable[[], bool], *, debug: 
     code = result if isinstance(result, int) else 0
     reason = output_failure()
     return code if reason is None else _print_error(_UNWRITTEN.format(reason), code or 2, debug=False)
-
-
-def _items(names: Mapping[str, str], incomplete: str) -> list[CompletionItem]:
-    return [CompletionItem(name, help=summary) for name, summary in names.items() if name.startswith(incomplete)]
 
 
 def _split(arguments: list[str]) -> tuple[list[str], list[str], list[str]]:
@@ -127,9 +129,3 @@ def _print_error(message: str, code: int, *, debug: bool) -> int:
 def _print_notice(message: str) -> None:
     """On stderr, also where nobody watches: a log should say why a prediction took a second."""
     write_message(f"inferometer: {_visible(message)}\n")
-
-
-def _usage(error: click.ClickException) -> str:
-    message = error.format_message()
-    context = error.ctx if isinstance(error, click.UsageError) else None
-    return f"{message} `{context.command_path} --help` explains it." if context else message

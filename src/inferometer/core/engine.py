@@ -188,7 +188,12 @@ class RuntimeEffects:
         quantised = op.kind == "convolution" and op.get("dynamic")
         form = f"{op.kind}:dynamic" if quantised else _form(op)
         read = f"{op.kind}:{op.inputs[0].dtype}" if op.inputs else op.kind
-        return next((self.passes[key] for key in (*_variants(op), form, read, op.kind) if key in self.passes), 1)
+        # Forms that take more kernels where nothing is fused: `activation:gelu_new`, `rotary:partial`.
+        is_partial = op.kind == "rotary" and op.get("rotary_dim", 0) < op.get("head_dim", 0)
+        held = {"partial": is_partial, "soft_cap": op.get("soft_cap"), "biased": op.get("biased") and op.get("cached")}
+        named = [op["written"]] if op.get("written") else []
+        variants = [f"{op.kind}:{name}" for name in (*named, *(name for name, holds in held.items() if holds))]
+        return next((self.passes[key] for key in (*variants, form, read, op.kind) if key in self.passes), 1)
 
     def rule(self, kind: str, name: str, places: tuple[str, ...] = ()) -> tuple[str, ...] | None:
         """What is stated of a format for an op kind: on one of the places (a unit, an instruction set), or on all."""
@@ -250,14 +255,6 @@ class RuntimeEffects:
 def _form(op: Op) -> str:
     """An op's kind with its form: `norm:rms`, `elementwise:add`."""
     return f"{op.kind}:{op.get('norm') or op.get('function')}"
-
-
-def _variants(op: Op) -> list[str]:
-    """Forms that take more kernels where nothing is fused: `activation:gelu_new`, `rotary:partial`."""
-    is_partial = op.kind == "rotary" and op.get("rotary_dim", 0) < op.get("head_dim", 0)
-    held = {"partial": is_partial, "soft_cap": op.get("soft_cap"), "biased": op.get("biased") and op.get("cached")}
-    named = [op["written"]] if op.get("written") else []
-    return [f"{op.kind}:{name}" for name in (*named, *(name for name, holds in held.items() if holds))]
 
 
 @frozen

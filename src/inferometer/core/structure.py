@@ -12,7 +12,7 @@ from inferometer.core.frozen import frozen
 
 if TYPE_CHECKING:
     from inferometer.core.binding import Binding
-    from inferometer.core.graph import Graph, Op, Tensor
+    from inferometer.core.graph import Graph, Tensor
 
 _PASSED = frozenset({"activation", "index", "state"})  # what goes from a layer to another; weights and caches stay
 
@@ -59,7 +59,8 @@ def structure_of(graph: Graph, binding: Binding) -> Structure:
                 here = len(names)
                 names.append(block.full_name(op.name, repetition))
                 kinds.append(op.kind)
-                for tensor in _read(op):
+                # What an op reads of others, and what the ops inside it read.
+                for tensor in [tensor for inner in op.nested() for tensor in inner.inputs if tensor.role in _PASSED]:
                     there = maker.get(block.full_name(tensor.name, repetition))
                     if there is not None and there != here:
                         if id(tensor) not in sizes:
@@ -69,11 +70,6 @@ def structure_of(graph: Graph, binding: Binding) -> Structure:
     blocks = tuple(StructureBlock(name=block.name, ops=len(block.ops), count=block.count) for block in graph.blocks)
     passed = tuple((start, end, size) for (start, end), size in edges.items())
     return Structure(names=tuple(names), kinds=tuple(kinds), blocks=blocks, edges=passed)
-
-
-def _read(op: Op) -> list[Tensor]:
-    """What an op reads of others, and what the ops inside it read."""
-    return [tensor for inner in op.nested() for tensor in inner.inputs if tensor.role in _PASSED]
 
 
 def _bytes(tensor: Tensor, binding: Binding) -> float | None:

@@ -113,7 +113,16 @@ def _bare(path: Path, limits: ArchiveLimits) -> Packed:
 def _read(archive: zipfile.ZipFile, into: Path, limits: ArchiveLimits) -> Packed:
     entries = _checked(archive, limits)
     run = decode(_document(archive, entries, _RUN, limits), Run)
-    story = _story(_document(archive, entries, _STORY, limits))
+    data = _document(archive, entries, _STORY, limits)
+    try:
+        story = msgspec.json.decode(data, type=Story)
+    except (msgspec.DecodeError, msgspec.ValidationError) as error:
+        raise SchemaError(f"{_STORY} does not hold: {error}.") from None
+    if story.schema != _SCHEMA:
+        raise SchemaError(
+            f"{_STORY} is of schema {story.schema!r}; this version of Inferometer reads {_SCHEMA}.",
+            remedy="Upgrade with `pip install --upgrade inferometer`.",
+        )
     wanted = {artifact.sha256: artifact.size_bytes for artifact in run.artifacts}
     held = {name.removeprefix(_FILES) for name in entries if name.startswith(_FILES)}
     if held != set(wanted):
@@ -157,19 +166,6 @@ def _document(
     if len(data) > limits.document_bytes:
         raise FormatError(f"{name} is longer than the {limits.document_bytes:,} bytes it may have.")
     return data
-
-
-def _story(data: bytes) -> Story:
-    try:
-        story = msgspec.json.decode(data, type=Story)
-    except (msgspec.DecodeError, msgspec.ValidationError) as error:
-        raise SchemaError(f"{_STORY} does not hold: {error}.") from None
-    if story.schema != _SCHEMA:
-        raise SchemaError(
-            f"{_STORY} is of schema {story.schema!r}; this version of Inferometer reads {_SCHEMA}.",
-            remedy="Upgrade with `pip install --upgrade inferometer`.",
-        )
-    return story
 
 
 def _unpack(archive: zipfile.ZipFile, sha256: str, size: int, into: Path) -> Path:

@@ -59,7 +59,11 @@ def resolve(connection: Connection, typed_name: str, sight: Sight | None = None)
     if typed is not None and connection.execute(select(runs.c.id).where(runs.c.id == typed, *seen)).first():
         return str(typed)
     if (last := _LAST.fullmatch(typed_name)) is not None:
-        matches = _finished(connection, seen, before=int(last[1] or 0))
+        # The newest run that finished, or one of those before it. Lengths measured along with a run are not counted.
+        before = int(last[1] or 0)
+        query = select(runs.c.id).where(runs.c.status == "finished", runs.c.parent.is_(None), *seen)
+        newest = query.order_by(runs.c.created_us.desc(), runs.c.id.desc()).offset(before).limit(1)
+        matches = list(connection.execute(newest).scalars())
     else:
         matches = _matching(connection, runs.c.name == typed_name, *seen)
         if not matches and typed is not None:
@@ -91,13 +95,6 @@ def _no_last(connection: Connection, seen: Iterable[ColumnElement[bool]], typed_
         if begun
         else "Measure a model with `inferometer profile MODEL`, or a command with `inferometer bench -- COMMAND`.",
     )
-
-
-def _finished(connection: Connection, seen: Iterable[ColumnElement[bool]], *, before: int) -> list[str]:
-    """The newest run that finished, or one of those before it. Lengths measured along with a run are not counted."""
-    query = select(runs.c.id).where(runs.c.status == "finished", runs.c.parent.is_(None), *seen)
-    newest = query.order_by(runs.c.created_us.desc(), runs.c.id.desc()).offset(before).limit(1)
-    return list(connection.execute(newest).scalars())
 
 
 def _matching(connection: Connection, *conditions: ColumnElement[bool]) -> list[str]:

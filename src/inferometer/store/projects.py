@@ -116,22 +116,18 @@ def remove(connection: Connection, name: str, *, with_runs: bool) -> list[str]:
             remedy="Delete them first, or the project with all of them: --with-runs.",
         )
     files = list(connection.execute(select(artifacts.c.sha256).where(artifacts.c.run_id.in_(own)).distinct()).scalars())
-    _remove_jobs(connection, project, name)
-    connection.execute(delete(runs).where(runs.c.project_id == project))
-    connection.execute(delete(projects).where(projects.c.id == project))
-    return files
-
-
-def _remove_jobs(connection: Connection, project: int, name: str) -> None:
-    """The record of its jobs goes with a project; one that has not ended is in the way."""
-    own = fleet_jobs.c.project_id == project
-    waiting = select(func.count()).select_from(fleet_jobs).where(own, fleet_jobs.c.ended_us.is_(None))
+    # The record of its jobs goes with a project; one that has not ended is in the way.
+    jobs = fleet_jobs.c.project_id == project
+    waiting = select(func.count()).select_from(fleet_jobs).where(jobs, fleet_jobs.c.ended_us.is_(None))
     if count := connection.execute(waiting).scalar_one():
         raise DomainError(
             f"Project {name!r} has {count} {'job' if count == 1 else 'jobs'} in the queue.",
             remedy="Cancel them, or wait for their end.",
         )
-    connection.execute(delete(fleet_jobs).where(own))
+    connection.execute(delete(fleet_jobs).where(jobs))
+    connection.execute(delete(runs).where(runs.c.project_id == project))
+    connection.execute(delete(projects).where(projects.c.id == project))
+    return files
 
 
 def _taken(name: str) -> DomainError:

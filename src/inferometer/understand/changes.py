@@ -101,15 +101,13 @@ def changes_between(a: Profile, b: Profile, phase: str) -> Changes | None:
     least = _MOVED * max(first.time_s, second.time_s)
     moved = tuple(piece for piece in pieces if abs(piece.change_s) >= least)[:_MOST_MOVED]
     rest = pieces[len(moved) :]
+    # Without the error of adding floating-point numbers.
+    seconds = fsum(piece.change_s for piece in rest)
+    rounded = seconds if abs(seconds) > 1e-9 * first.time_s else 0.0
     return Changes(
         phase=phase, a_s=first.time_s, b_s=second.time_s, moved=moved, others=sum(piece.count for piece in rest),
-        rest_s=_rounded(fsum(piece.change_s for piece in rest), first.time_s),
+        rest_s=rounded,
     )  # fmt: skip
-
-
-def _rounded(seconds: float, whole_s: float) -> float:
-    """Without the error of adding floating-point numbers."""
-    return seconds if abs(seconds) > 1e-9 * whole_s else 0.0
 
 
 def _layers(profile: Profile, phase: Phase) -> set[str]:

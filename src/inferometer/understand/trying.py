@@ -137,7 +137,9 @@ def _blank(change: str, finding: Finding, *, why: str | None = None) -> Trial:
 def _judged(trial: Trial, base: Sequence[float], after: Profile | str, criteria: Criteria | None) -> Trial:
     if isinstance(after, str):
         return replace(trial, why=after)
-    refused = next((note for note in _notes(after) if "not applied" in note), None)
+    refused = next(
+        (note for note in (after.provenance.notes if after.provenance else ()) if "not applied" in note), None
+    )
     readings = _items(after)
     if refused or not base or not readings:
         return replace(trial, why=refused or "no time of a run was measured")
@@ -169,10 +171,6 @@ def _items(profile: Profile) -> tuple[float, ...]:
     """Seconds per item of the batch, in each run of the phase that repeats."""
     phase = profile.steady
     return tuple(seconds / profile.workload.batch for seconds in (phase.samples_s or ())) if phase else ()
-
-
-def _notes(profile: Profile) -> tuple[str, ...]:
-    return profile.provenance.notes if profile.provenance else ()
 
 
 def with_change(request: MeasureRequest, text: str, can: Capabilities) -> MeasureRequest | str:

@@ -90,18 +90,14 @@ def print_result(file: Path, out: Path | None, form: str, options: StoringOption
 
         print_calibrated(result, out, form)
     elif result.job.verb == "verify":
-        _print_verified(result, form)
+        from inferometer.cli.commands.verify import print_verification
+        from inferometer.cli.elsewhere import require_answer
+
+        require_answer(result, there=result.verification is not None)
+        if result.verification is not None and result.job.model is not None:
+            print_verification(result.job.model.name, result.verification, form)
     else:
         _store(result, form, options)
-
-
-def _print_verified(result: "JobResult", form: str) -> None:
-    from inferometer.cli.commands.verify import print_verification
-    from inferometer.cli.elsewhere import require_answer
-
-    require_answer(result, there=result.verification is not None)
-    if result.verification is not None and result.job.model is not None:
-        print_verification(result.job.model.name, result.verification, form)
 
 
 def _store(result: "JobResult", form: str, options: Any) -> None:

@@ -281,7 +281,15 @@ def _show(folder: Path, form: str) -> None:
     if form == "json":
         print_document([standing_document(standing) for standing in found])
         return
-    _say_learned(folder)
+    from inferometer.predict.basis.learned import learned_here
+
+    for learned in learned_here(folder):
+        threads = "" if learned.threads is None else f" with {counted(learned.threads, 'thread')}"
+        off = "" if learned.off is None else f"; each model left out, they are off by {learned.off:.1%} in the middle"
+        say(
+            f"{learned.runtime} in {learned.dtype}{threads} learned from {counted(learned.lines, 'measured phase')} of "
+            f"{counted(len(learned.models), 'model')} profiled here{off}."
+        )
     if not found:
         say("Nothing is calibrated on this machine: predictions stand on its roofs and on priors.")
         say("`inferometer calibrate --all` calibrates every engine that is installed, in ten minutes.")
@@ -293,18 +301,6 @@ def _show(folder: Path, form: str) -> None:
         for note in standing.calibration.notes if standing.path is not None else ():
             if note not in standing.changed:
                 say(f"{standing.calibration.runtime} in {standing.calibration.dtype}: {note}")
-
-
-def _say_learned(folder: Path) -> None:
-    from inferometer.predict.basis.learned import learned_here
-
-    for learned in learned_here(folder):
-        threads = "" if learned.threads is None else f" with {counted(learned.threads, 'thread')}"
-        off = "" if learned.off is None else f"; each model left out, they are off by {learned.off:.1%} in the middle"
-        say(
-            f"{learned.runtime} in {learned.dtype}{threads} learned from {counted(learned.lines, 'measured phase')} of "
-            f"{counted(len(learned.models), 'model')} profiled here{off}."
-        )
 
 
 def _forget(folder: Path, named: str | None) -> None:

@@ -28,7 +28,14 @@ def command(shell: str | None, install: bool) -> None:
     For fish it writes ~/.config/fish/completions/inferometer.fish. Open a new shell afterwards.
     """
     chosen = shell or _login_shell()
-    script = _script(chosen)
+    from click.shell_completion import get_completion_class
+
+    from inferometer.cli.run import cli
+
+    made = get_completion_class(chosen)
+    if made is None:
+        raise DomainError(f"{chosen} cannot be completed.")
+    script = _START.get(chosen, "") + made(cli, {}, "inferometer", "_INFEROMETER_COMPLETE").source().strip()
     if not install:
         print_data(script)
         return
@@ -46,17 +53,6 @@ def _login_shell() -> str:
             remedy="Name one: `inferometer completion bash --install`.",
         )
     return shell
-
-
-def _script(shell: str) -> str:
-    from click.shell_completion import get_completion_class
-
-    from inferometer.cli.run import cli
-
-    made = get_completion_class(shell)
-    if made is None:
-        raise DomainError(f"{shell} cannot be completed.")
-    return _START.get(shell, "") + made(cli, {}, "inferometer", "_INFEROMETER_COMPLETE").source().strip()
 
 
 def _install(shell: str, script: str) -> list[str]:

@@ -17,7 +17,7 @@ from inferometer.understand.view.views import view_of
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from inferometer.core.profile import Phase, Profile
+    from inferometer.core.profile import Profile
     from inferometer.engines.tools.own_table import OwnTable
 
 _COLUMN = "Of a table of one's own: which column has which field; may be repeated."
@@ -182,17 +182,6 @@ def _print_imported(profiles: "Sequence[Profile]", form: str) -> None:
             print_view(view_of(profile), form)
 
 
-def _phase_row(phase: "Phase") -> dict[str, Any]:
-    return {
-        "name": phase.name,
-        "time_s": phase.time_s,
-        "statistic": phase.statistic,
-        "samples": len(phase.samples_s) if phase.samples_s else None,
-        "ops": len(phase.ops) or None,
-        "unattributed_s": phase.unattributed_s,
-    }
-
-
 def _every_op(profiles: "Sequence[Profile]") -> ReportTable:
     with_ops = any(phase.ops for profile in profiles for phase in profile.phases)
     rows: list[dict[str, Any]] = []
@@ -205,7 +194,15 @@ def _every_op(profiles: "Sequence[Profile]") -> ReportTable:
                     for op in phase.ops
                 ]
             else:
-                rows.append({**named, **_phase_row(phase)})
+                phase_row = {
+                    "name": phase.name,
+                    "time_s": phase.time_s,
+                    "statistic": phase.statistic,
+                    "samples": len(phase.samples_s) if phase.samples_s else None,
+                    "ops": len(phase.ops) or None,
+                    "unattributed_s": phase.unattributed_s,
+                }
+                rows.append({**named, **phase_row})
     return ReportTable(columns=_EVERY_OP if with_ops else _EVERY_PHASE, rows=tuple(rows))
 
 

@@ -200,16 +200,7 @@ def print_edgeprofiler(
     from inferometer.api.edgeprofiler import edgeprofiler_rows
     from inferometer.understand.view.predictions import edge_table
 
-    _require_known()
-    rows = edgeprofiler_rows(models, devices, weights, prompt)
-    if form == "json":
-        print_document(rows)
-    else:
-        print_table(edge_table(rows), form)
-
-
-def _require_known() -> None:
-    """Refuse what its six integers have no place for."""
+    # Refuse what its six integers have no place for.
     context = click.get_current_context()
     for parameter in context.command.params:
         name = parameter.name or ""
@@ -219,3 +210,8 @@ def _require_known() -> None:
                 f"EdgeProfiler has no {parameter.opts[-1]}.",
                 remedy="It takes models, --on, --weights (f32, f16, i8) and --prompt; ours takes all of them.",
             )
+    rows = edgeprofiler_rows(models, devices, weights, prompt)
+    if form == "json":
+        print_document(rows)
+    else:
+        print_table(edge_table(rows), form)

@@ -62,7 +62,15 @@ def _written(program: Any, order: ToolOrder) -> Iterator[str]:
         raise FormatError(f"ExecuTorch cannot lower it: {_reason(error)}.", remedy=_REPLACE) from error
     (plan, *_) = made.executorch_program.execution_plan
     operators = [f"{operator.name}.{operator.overload}" for operator in plan.operators]
-    _require_kernels(operators)
+    # What the runtime that is installed has no kernel for would fail only when the file is opened.
+    from inferometer.engines.executorch.session import loaded_engine  # noqa: PLC0415 - as above
+
+    known = {name.removesuffix(".") for name in loaded_engine()._get_operator_names()}  # noqa: SLF001 - its only name
+    missing = [name for name in operators if name.removesuffix(".") not in known]
+    if missing:
+        raise FormatError(
+            f"The runtime of ExecuTorch that is installed has no kernel for {', '.join(missing)}.", remedy=_REPLACE
+        )
     with order.target.open("wb") as file:
         made.write_to_file(file)
     left = f"; portable kernels are left for {', '.join(operators)}" if operators else ""
@@ -77,15 +85,3 @@ def _reason(error: Exception) -> str:
         return f"it has no form of the operator {found[1] or found[2]}"
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     return " ".join(lines[:2] or [type(error).__name__])[:_LONG].rstrip(".:")
-
-
-def _require_kernels(operators: list[str]) -> None:
-    """What the runtime that is installed has no kernel for would fail only when the file is opened."""
-    from inferometer.engines.executorch.session import loaded_engine  # noqa: PLC0415 - as above
-
-    known = {name.removesuffix(".") for name in loaded_engine()._get_operator_names()}  # noqa: SLF001 - its only name
-    missing = [name for name in operators if name.removesuffix(".") not in known]
-    if missing:
-        raise FormatError(
-            f"The runtime of ExecuTorch that is installed has no kernel for {', '.join(missing)}.", remedy=_REPLACE
-        )

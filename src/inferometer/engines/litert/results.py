@@ -70,7 +70,20 @@ class LiteRtBenchmark:
             draft.phases.append(Phase(name="load", time_s=load, ops=tuple(tables.loading)))
         if "First inference" in timings:
             draft.phases.append(Phase(name="first_run", time_s=timings["First inference"]))
-        draft.phases.append(_forward(tables, timings.get("Inference (avg)"), draft))
+        wall_s = timings.get("Inference (avg)")
+        ops = _opened(tables, draft.notes)
+        if tables.bodies:
+            draft.notes.append("ops in the bodies of control flow are inside their node's time and are not listed")
+        if wall_s is None:
+            draft.notes.append("the time is the sum of the ops: the file holds no time of the whole run")
+        forward = Phase(
+            name="forward",
+            time_s=sum_of(ops) if wall_s is None else wall_s,
+            statistic="mean",
+            ops=ops,
+            unattributed_s=None if wall_s is None else remainder(wall_s, ops, draft.notes),
+        )
+        draft.phases.append(forward)
         return (finish(draft, document),)
 
 
@@ -139,21 +152,6 @@ def _op(cells: Sequence[str], head: Sequence[str], line: int) -> OpTime:
         count=max(calls, 1),
         unit=unit_of_delegate(row[_TYPE]),
         kernel=row[_TYPE],
-    )
-
-
-def _forward(tables: _Tables, wall_s: float | None, draft: Draft) -> Phase:
-    ops = _opened(tables, draft.notes)
-    if tables.bodies:
-        draft.notes.append("ops in the bodies of control flow are inside their node's time and are not listed")
-    if wall_s is None:
-        draft.notes.append("the time is the sum of the ops: the file holds no time of the whole run")
-    return Phase(
-        name="forward",
-        time_s=sum_of(ops) if wall_s is None else wall_s,
-        statistic="mean",
-        ops=ops,
-        unattributed_s=None if wall_s is None else remainder(wall_s, ops, draft.notes),
     )
 
 

@@ -158,7 +158,9 @@ class PlainSession:
         self._interpreter: Any = interpreter
         self._inputs, self._outputs = self._tensors()
         details = interpreter._get_ops_details()  # noqa: SLF001 - the interpreter lists its operators nowhere else
-        self.operators = operators_of(details, self._names())
+        self.operators = operators_of(
+            details, {int(each["index"]): str(each["name"]) for each in self._interpreter.get_tensor_details()}
+        )
         self.partitions = partitions_of(details, self.operators)
         counts = placed(self.operators, details, self._has_memory)
         self.opened = Opened(
@@ -174,9 +176,6 @@ class PlainSession:
     def _tensors(self) -> tuple[tuple[FileTensor, ...], tuple[FileTensor, ...]]:
         interpreter = self._interpreter
         return tensors_of(interpreter.get_input_details()), tensors_of(interpreter.get_output_details())
-
-    def _names(self) -> dict[int, str]:
-        return {int(each["index"]): str(each["name"]) for each in self._interpreter.get_tensor_details()}
 
     def _has_memory(self, index: int) -> bool:
         try:
@@ -381,7 +380,11 @@ def open_session(target: Target, name: str, *, clock: Callable[[], float] = time
     plain = open_interpreter(target, threads, clock=clock)
     if not target.instrument:
         return plain
-    reason = _cannot(target, plain, threads)
+    reason: str | None  # why the profiler is not used
+    if target.providers and target.providers != ("XNNPACK",):
+        reason = f"LiteRT's profiler is read with XNNPACK only, and {', '.join(target.providers)} was asked for."
+    else:
+        reason = profiling_works(target.path, threads, plain.input_shapes())
     if reason is None:
         try:
             return open_profiled(target, plain, threads, clock=clock)
@@ -389,13 +392,6 @@ def open_session(target: Target, name: str, *, clock: Callable[[], float] = time
             reason = error.message
     plain.note(f"The time of each operator is not known: {reason}")
     return plain
-
-
-def _cannot(target: Target, plain: PlainSession, threads: int) -> str | None:
-    """Why the profiler is not used, or None."""
-    if target.providers and target.providers != ("XNNPACK",):
-        return f"LiteRT's profiler is read with XNNPACK only, and {', '.join(target.providers)} was asked for."
-    return profiling_works(target.path, threads, plain.input_shapes())
 
 
 def _check(target: Target, name: str) -> None:

@@ -112,7 +112,11 @@ class DirectSession:
 
     def _generated(self, request: Request) -> Iterator[Event]:
         self._library.llama_memory_clear(self._memory, _YES)
-        self._fill(request.depth)
+        if request.depth:
+            chosen = random.Random(self._seed)  # noqa: S311 - any tokens will do, the same each time
+            filler = [chosen.randrange(self.vocabulary) for _ in range(request.depth)]
+            for _, count in self._passes([filler] * self._sequences, 0):
+                self._run(count, None)
         decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
         ahead = [list(request.prompt) for _ in range(self._sequences)]
         cached, made = request.depth, 0
@@ -190,13 +194,6 @@ class DirectSession:
         if self._watch is not None and self._pending is not None:
             self._steps.add(self._pending, self._watch.take())
             self._pending = None
-
-    def _fill(self, depth: int) -> None:
-        if depth:
-            chosen = random.Random(self._seed)  # noqa: S311 - any tokens will do, the same each time
-            filler = [chosen.randrange(self.vocabulary) for _ in range(depth)]
-            for _, count in self._passes([filler] * self._sequences, 0):
-                self._run(count, None)
 
     def _text(self, ids: Sequence[int], decoder: codecs.IncrementalDecoder, parts: dict[str, float]) -> str | None:
         if not ids or self._library.llama_vocab_type(self._vocabulary) == _NO_VOCABULARY:

@@ -93,7 +93,15 @@ def _draft(group: Sequence[TestRow]) -> Draft:
     )
     if build:
         draft.versions["llama.cpp"] = build
-    draft.workload = _workload(group)
+    prompt = max(_count(row, "n_prompt") for row in group)
+    generate = max(_count(row, "n_gen") for row in group)
+    keys, values = (text(group[0].get(name)) for name in ("type_k", "type_v"))
+    draft.workload = Workload(
+        prompt=prompt or None,
+        generate=generate or None,
+        context=whole(group[0].get("n_depth"), "`n_depth`"),
+        precision=Precision(kv=_format(keys) if keys == values else None),
+    )
     for test in group:
         draft.phases.append(_phase(test, draft))
     draft.phases.sort(key=lambda phase: phase.name != "prefill")
@@ -116,18 +124,6 @@ def _phase(row: TestRow, draft: Draft) -> Phase:
         time_s=time_s,
         statistic="mean",
         samples_s=tuple(sample / _NS / steps for sample in samples) if samples else None,
-    )
-
-
-def _workload(group: Sequence[TestRow]) -> Workload:
-    prompt = max(_count(row, "n_prompt") for row in group)
-    generate = max(_count(row, "n_gen") for row in group)
-    keys, values = (text(group[0].get(name)) for name in ("type_k", "type_v"))
-    return Workload(
-        prompt=prompt or None,
-        generate=generate or None,
-        context=whole(group[0].get("n_depth"), "`n_depth`"),
-        precision=Precision(kv=_format(keys) if keys == values else None),
     )
 
 

@@ -93,16 +93,6 @@ def _ports(tensors: Mapping[str, Any]) -> tuple[Port, ...]:
     )
 
 
-def _by_operator(target: Target) -> dict[str, tuple[str, ...]]:
-    """The names of the graph's nodes by the operator of the file that they stand for: one may be several nodes."""
-    nodes: dict[str, tuple[str, ...]] = {}
-    for node in target.nodes:
-        whole, _, part = node.name.rpartition("/")
-        operator = whole if whole and part in _PARTS else node.name
-        nodes[operator] = (*nodes.get(operator, ()), node.name)
-    return nodes
-
-
 class MnnSession:
     """A Session. A step is one run; instrumented, one run with callbacks.
 
@@ -121,7 +111,13 @@ class MnnSession:
         counters: HardwareCounters | None = None,
     ) -> None:
         self.opened, self._engine, self._interpreter, self._session = opened, engine, interpreter, session
-        self._clock, self._layers, self._counters = clock, _by_operator(target), counters
+        # The names of the graph's nodes by the operator of the file that they stand for: one may be several nodes.
+        nodes: dict[str, tuple[str, ...]] = {}
+        for node in target.nodes:
+            whole, _, part = node.name.rpartition("/")
+            operator = whole if whole and part in _PARTS else node.name
+            nodes[operator] = (*nodes.get(operator, ()), node.name)
+        self._clock, self._layers, self._counters = clock, nodes, counters
         self._inputs, self._outputs = interpreter.getSessionInputAll(session), interpreter.getSessionOutputAll(session)
         self._steps: list[list[tuple[str, str, float]]] = []
         self._fed: list[tuple[Any, Any, Array]] = []  # the network's tensor, ours, and the memory that ours is of

@@ -65,7 +65,13 @@ def map_fusion(original: Topology, optimised: Topology) -> Fusion:
             nodes = [same.name] if same is not None and same.name not in constant else []
         for name in nodes:
             claimed.setdefault(name, kernel.engine_name)
-    return Fusion(layers=_grouped(original, optimised, claimed))
+    # By kernel, in the original's order.
+    groups: dict[str, list[str]] = {node.engine_name: [] for node in optimised.nodes}
+    for node in original.nodes:
+        if node.name in claimed:
+            groups[claimed[node.name]].append(node.name)
+    grouped = {kernel: tuple(names) for kernel, names in groups.items()}
+    return Fusion(layers=grouped)
 
 
 def _between(
@@ -116,15 +122,6 @@ def constant_nodes(topology: Topology) -> frozenset[str]:
             constant.add(node.name)
             fixed.update(node.outputs)
     return frozenset(constant)
-
-
-def _grouped(original: Topology, optimised: Topology, claimed: Mapping[str, str]) -> dict[str, tuple[str, ...]]:
-    """By kernel, in the original's order."""
-    groups: dict[str, list[str]] = {node.engine_name: [] for node in optimised.nodes}
-    for node in original.nodes:
-        if node.name in claimed:
-            groups[claimed[node.name]].append(node.name)
-    return {kernel: tuple(names) for kernel, names in groups.items()}
 
 
 def map_layout(before: Topology, after: Topology, fusion: Fusion) -> Fusion:

@@ -64,7 +64,11 @@ class OnnxRuntimeProfile:
         if parts:
             draft.phases.append(Phase(name="load", time_s=sum(parts.values()), parts=parts))
         _add_runs(draft, events)
-        draft.host |= _arena(events)
+        # The most that the engine's own allocator had in use. It is not the whole memory of the process.
+        peaks = [size(event.args.get("mem_in_use_peak"), "`mem_in_use_peak`") for event in events]
+        known = [peak for peak in peaks if peak]
+        arena = {"arena_peak_bytes": max(known)} if known else {}
+        draft.host |= arena
         return (finish(draft, document),)
 
 
@@ -167,13 +171,6 @@ def _op(node: _Event, own: float) -> OpTime:
         kernel=op_type,
         provider=provider,
     )
-
-
-def _arena(events: Iterable[_Event]) -> dict[str, Any]:
-    """The most that the engine's own allocator had in use. It is not the whole memory of the process."""
-    peaks = [size(event.args.get("mem_in_use_peak"), "`mem_in_use_peak`") for event in events]
-    known = [peak for peak in peaks if peak]
-    return {"arena_peak_bytes": max(known)} if known else {}
 
 
 importer = OnnxRuntimeProfile()

@@ -127,11 +127,14 @@ def open_session(target: Target, name: str, *, clock: Callable[[], float] = time
         model = recorder.session
     else:
         recorder, model = None, load_model(folder, plan)
+    asked = config["model"]["decoder"].get("session_options", {}).get("provider_options", ())
+    names = [name for entry in asked for name in entry]
+    notes = (f"The folder was made for {', '.join(names)}; it was run on the CPU.",) if names else ()
     opened = Opened(
         stages=(Stage(name="load", seconds=clock() - start),),
         versions={package: version(package) for package in _PACKAGES},
         threads=plan.threads,
-        notes=_notes(config),
+        notes=notes,
     )
     return GenaiSession(target, folder, config, model, opened, recorder)
 
@@ -150,12 +153,6 @@ def _checked(target: Target, name: str) -> Path:
         for entry in given:
             raise UnknownNameError(f"{word} of ONNX Runtime GenAI", entry, (), listing="None can be chosen here.")
     return folder
-
-
-def _notes(config: Mapping[str, Any]) -> tuple[str, ...]:
-    asked = config["model"]["decoder"].get("session_options", {}).get("provider_options", ())
-    names = [name for entry in asked for name in entry]
-    return (f"The folder was made for {', '.join(names)}; it was run on the CPU.",) if names else ()
 
 
 class GenaiSession:

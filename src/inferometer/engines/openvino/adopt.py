@@ -92,7 +92,11 @@ def adopt(
     _pair_recurrent(*flows(), kinds, found)
     _match_between(*flows(), found)
     _give(original, ran, found.kernel_of, folded)
-    return _grouped(original, ran, found)
+    layers: dict[str, list[str]] = {kernel: [] for kernel in ran}
+    for node in original.nodes:
+        if node.name in found.kernel_of:
+            layers[found.kernel_of[node.name]].append(node.name)
+    return {kernel: tuple(names or layers.get(found.same_as.get(kernel, ""), ())) for kernel, names in layers.items()}
 
 
 def _claim_heavy(rows: Sequence[NodeRow], kernels: Sequence[Executed], kernel_of: dict[str, str]) -> None:
@@ -254,14 +258,6 @@ def _give(original: Topology, ran: Iterable[str], kernel_of: dict[str, str], fol
     for node in original.nodes:
         if node.inside in kernel_of:  # the engine reports a branch or a loop as a whole
             kernel_of.setdefault(node.name, kernel_of[node.inside])
-
-
-def _grouped(original: Topology, ran: Sequence[str], found: _Found) -> dict[str, tuple[str, ...]]:
-    layers: dict[str, list[str]] = {kernel: [] for kernel in ran}
-    for node in original.nodes:
-        if node.name in found.kernel_of:
-            layers[found.kernel_of[node.name]].append(node.name)
-    return {kernel: tuple(names or layers.get(found.same_as.get(kernel, ""), ())) for kernel, names in layers.items()}
 
 
 def _known_at_load(original: Topology) -> set[str]:

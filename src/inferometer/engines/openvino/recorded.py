@@ -61,7 +61,13 @@ class Operation:
 
 def known_operators(nodes: Sequence[FileNode], operations: Sequence[Operation]) -> dict[str, str]:
     """By operation, the operator that it stands for, where that is certain."""
-    known = _known_by_result(nodes, operations)
+    # What lays a result out anew or gives it to the caller has its name, too, and is not what made it.
+    makers = {name: node for node in nodes for name in node.outputs}
+    known: dict[str, str] = {}
+    for operation in operations:
+        node = next((makers[name] for name in operation.results if name in makers), None)
+        if node is not None and not (operation.type in _PASSING_ON and node.kind in _ONE_OPERATION):
+            known[operation.name] = node.name
     numbered = sorted((each for each in operations if _number(each) is not None), key=lambda each: _number(each) or 0)
     for ordered in (numbered, operations):
         # Again for what a change of order left over, until nothing fits any more.
@@ -74,17 +80,6 @@ def _paired(nodes: Sequence[FileNode], operations: Sequence[Operation], taken: A
     free = [node for node in nodes if node.name not in taken and node.kind in _ONE_OPERATION]
     pairs = longest_pairing([each for each in operations if each.type in _FITTING], free, _fits)
     return {operation.name: node.name for operation, node in pairs}
-
-
-def _known_by_result(nodes: Sequence[FileNode], operations: Sequence[Operation]) -> dict[str, str]:
-    """What lays a result out anew or gives it to the caller has its name, too, and is not what made it."""
-    makers = {name: node for node in nodes for name in node.outputs}
-    known: dict[str, str] = {}
-    for operation in operations:
-        node = next((makers[name] for name in operation.results if name in makers), None)
-        if node is not None and not (operation.type in _PASSING_ON and node.kind in _ONE_OPERATION):
-            known[operation.name] = node.name
-    return known
 
 
 def _number(operation: Operation) -> int | None:

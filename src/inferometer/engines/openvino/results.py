@@ -88,7 +88,12 @@ def _csv_tables(text_of_file: str) -> Iterator[list[Mapping[str, Any]]]:
 
 
 def _add_counters(draft: Draft, tables: Sequence[Sequence[Mapping[str, Any]]], *, averaged: bool) -> None:
-    runs = [[op for index, row in enumerate(table) for op in _executed(index, row)] for table in _distinct(tables)]
+    # Requests of one stream share their counters, and each prints the same reading: that is one, not several.
+    kept: list[Sequence[Mapping[str, Any]]] = []
+    for table in tables:
+        if table not in kept:
+            kept.append(table)
+    runs = [[op for index, row in enumerate(table) for op in _executed(index, row)] for table in kept]
     if not any(runs):
         raise FormatError(
             "None of its layers was executed.",
@@ -108,15 +113,6 @@ def _add_counters(draft: Draft, tables: Sequence[Sequence[Mapping[str, Any]]], *
     draft.notes.append("the time is the sum of the executed layers: the counters hold no time of the whole run")
     if any("%" in row for row in tables[0]):
         draft.notes.append("the layers are sorted by time, not in the order of execution")
-
-
-def _distinct(tables: Sequence[Sequence[Mapping[str, Any]]]) -> list[Sequence[Mapping[str, Any]]]:
-    """Requests of one stream share their counters, and each prints the same reading: that is one, not several."""
-    kept: list[Sequence[Mapping[str, Any]]] = []
-    for table in tables:
-        if table not in kept:
-            kept.append(table)
-    return kept
 
 
 def _executed(index: int, row: Mapping[str, Any]) -> Iterator[OpTime]:

@@ -51,7 +51,10 @@ def load_document(path: Path, *, limit: int = SIZE_LIMIT) -> Document:
 
 def parse_document(path: Path, data: bytes) -> Document:
     """The document in these bytes: one JSON value, one a line, or text."""
-    data = _as_utf8(data)
+    if data.startswith(_UTF16):
+        data = data.decode("utf-16", errors="replace").encode()
+    else:
+        data = data.removeprefix(_UTF8_MARK)
     start = data.lstrip(_BLANK)[:1]
     if start not in {b"{", b"["}:
         return Document(path=path, data=data)
@@ -62,12 +65,6 @@ def parse_document(path: Path, data: bytes) -> Document:
         flaw = None if records else _why(error)
         return Document(path=path, data=data, records=records, flaw=flaw)
     return Document(path=path, data=data, json=value, records=(value,))
-
-
-def _as_utf8(data: bytes) -> bytes:
-    if data.startswith(_UTF16):
-        return data.decode("utf-16", errors="replace").encode()
-    return data.removeprefix(_UTF8_MARK)
 
 
 def _decode(data: bytes) -> Any:

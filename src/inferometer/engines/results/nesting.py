@@ -27,7 +27,9 @@ def nest(intervals: Sequence[Bounds]) -> Nested:
     closed = [False] * len(intervals)
     open_now: list[int] = []
     before = 0.0
-    for at, what, _, index in _boundaries(intervals):
+    opens = [(start, _OPENS, -end, index) for index, (start, end) in enumerate(intervals)]
+    closes = [(end, _CLOSES, 0.0, index) for index, (start, end) in enumerate(intervals) if end > start]
+    for at, what, _, index in sorted([*opens, *closes]):
         while open_now and closed[open_now[-1]]:
             open_now.pop()
         if open_now:
@@ -40,9 +42,3 @@ def nest(intervals: Sequence[Bounds]) -> Nested:
         if intervals[index][1] > at:
             open_now.append(index)
     return Nested(own=tuple(own), parent=tuple(parent))
-
-
-def _boundaries(intervals: Sequence[Bounds]) -> list[tuple[float, int, float, int]]:
-    opens = [(start, _OPENS, -end, index) for index, (start, end) in enumerate(intervals)]
-    closes = [(end, _CLOSES, 0.0, index) for index, (start, end) in enumerate(intervals) if end > start]
-    return sorted([*opens, *closes])

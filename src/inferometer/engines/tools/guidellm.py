@@ -50,26 +50,26 @@ def _draft(benchmark: Mapping[str, Any], args: Mapping[str, Any], version: str |
     requests = list(listed(kept, "`requests`")) if isinstance(kept, list) else []
     first = _measure(metrics, "time_to_first_token_ms", "mean", requests)
     step = _measure(metrics, "inter_token_latency_ms", "mean weighted by tokens", requests)
-    add_requests(draft, first=first, step=step, whole=_latency(metrics))
+    latency_s = _mean(metrics, "request_latency")  # in seconds, unlike the others
+    latency = None if latency_s is None else Measure(value_s=latency_s, statistic="mean")
+    add_requests(draft, first=first, step=step, whole=latency)
     draft.headline["tokens_per_s"] = _mean(metrics, "output_tokens_per_second")
+    rate = strategy.get("rate")
+    rate_per_s = positive(rate, "`rate`") if isinstance(rate, int | float) else None
     add_sizes(
         draft,
         prompt=_mean(metrics, "prompt_token_count"),
         generate=_mean(metrics, "output_token_count"),
-        arrival=positive(strategy.get("rate"), "`rate`") if isinstance(strategy.get("rate"), int | float) else None,
+        arrival=rate_per_s,
     )
-    add_level(draft, _offered(strategy), _figures(metrics))
-    return draft
-
-
-def _offered(strategy: Mapping[str, Any]) -> Offered:
-    rate = strategy.get("rate")
     streams = whole(strategy.get("streams") or strategy.get("max_concurrency"), "`streams`")
     single = text(strategy.get("type_")) == "synchronous"
-    return Offered(
-        rate_per_s=positive(rate, "`rate`") if isinstance(rate, int | float) else None,
+    offered = Offered(
+        rate_per_s=rate_per_s,
         concurrency=streams or (1 if single else None),
     )
+    add_level(draft, offered, _figures(metrics))
+    return draft
 
 
 def _figures(metrics: Mapping[str, Any]) -> LevelFigures:
@@ -116,11 +116,6 @@ def _measure(
         return None
     each = tuple(sample for request in requests if (sample := optional_ms(request.get(name), f"`{name}` of a request")))
     return Measure(value_s=value, statistic=statistic, samples_s=each or None)
-
-
-def _latency(metrics: Mapping[str, Any]) -> Measure | None:
-    value = _mean(metrics, "request_latency")  # in seconds, unlike the others
-    return None if value is None else Measure(value_s=value, statistic="mean")
 
 
 importer = GuideLlm()

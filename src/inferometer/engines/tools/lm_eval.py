@@ -5,9 +5,6 @@ Shape: EleutherAI/lm-evaluation-harness, lm_eval/loggers/evaluation_tracker.py: 
 and `total_evaluation_time_seconds`. The evaluation is the phase run; scores are figures of the profile.
 """
 
-from collections.abc import Mapping
-from typing import Any
-
 from inferometer.core.errors import FormatError
 from inferometer.core.profile import ModelFacts, Phase, Profile
 from inferometer.engines.results.assemble import Draft, finish, keep_figures
@@ -30,7 +27,14 @@ class LmEval:
         draft = Draft(tool="lm-eval", version=version, model=ModelFacts(name=name) if name else None)
         figures: dict[str, float] = {}
         for task, row in mapping(keys["results"]).items():
-            figures |= _scores(task, mapping(row))
+            # Figures by task and metric; what is not known ("N/A") is left out, and so is the task's own name
+            # (`alias`).
+            scores = {
+                f"{task}/{metric.removesuffix(',none')}": moment(value, f"`{task}.{metric}`")
+                for metric, value in mapping(row).items()
+                if metric != "alias" and isinstance(value, int | float) and not isinstance(value, bool)
+            }
+            figures |= scores
         if not figures:
             raise FormatError("It has no scores.", remedy="Save the results again with --output_path.")
         keep_figures(draft, figures)
@@ -39,15 +43,6 @@ class LmEval:
             took = number(seconds, "`total_evaluation_time_seconds`")
             draft.phases.append(Phase(name="run", time_s=took, statistic="sum"))
         return (finish(draft, document),)
-
-
-def _scores(task: str, row: Mapping[str, Any]) -> dict[str, float]:
-    """Figures by task and metric; what is not known ("N/A") is left out, and so is the task's own name (`alias`)."""
-    return {
-        f"{task}/{metric.removesuffix(',none')}": moment(value, f"`{task}.{metric}`")
-        for metric, value in row.items()
-        if metric != "alias" and isinstance(value, int | float) and not isinstance(value, bool)
-    }
 
 
 importer = LmEval()

@@ -7,7 +7,7 @@ and `percentage`. Times are a list with an object for each query: `h2dMs`, `comp
 """
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from inferometer.core.errors import FormatError
@@ -35,7 +35,15 @@ class Trtexec:
         rows = list(listed(document.json, "the file"))
         draft = Draft(tool=self.title, runtime="tensorrt")
         if "computeMs" in rows[0]:
-            draft.phases.append(_queries(rows))
+            parts = {
+                name: mean(
+                    [milliseconds(row.get(key, 0), f"`{key}` of query {index}") for index, row in enumerate(rows)]
+                )
+                for name, key in _PARTS.items()
+            }
+            samples = tuple(_latency(row, index) for index, row in enumerate(rows))
+            queries = Phase(name="forward", time_s=mean(samples), statistic="mean", samples_s=samples, parts=parts)
+            draft.phases.append(queries)
             draft.notes.append("older versions of trtexec write the queries of the warm-up too")
         else:
             # TensorRT reports times by events on the GPU's stream; layers on a DLA look the same.
@@ -43,18 +51,11 @@ class Trtexec:
             if not ops:
                 raise FormatError("It holds no layer.")
             draft.phases.append(Phase(name="forward", time_s=sum_of(ops), statistic="mean", ops=ops))
-            draft.host |= _iterations(rows[0])
+            count = whole(rows[0].get("count"), "`count`")
+            iterations = {} if count is None else {"iterations": count}
+            draft.host |= iterations
             draft.notes.append("the time is the sum of the layers: the file holds no time of the whole run")
         return (finish(draft, document),)
-
-
-def _queries(rows: Sequence[Mapping[str, Any]]) -> Phase:
-    parts = {
-        name: mean([milliseconds(row.get(key, 0), f"`{key}` of query {index}") for index, row in enumerate(rows)])
-        for name, key in _PARTS.items()
-    }
-    samples = tuple(_latency(row, index) for index, row in enumerate(rows))
-    return Phase(name="forward", time_s=mean(samples), statistic="mean", samples_s=samples, parts=parts)
 
 
 def _latency(row: Mapping[str, Any], index: int) -> float:
@@ -84,11 +85,6 @@ def _type_in(name: str) -> str | None:
     if first.startswith("Reformatting"):
         return "Reformatting"
     return re.sub(r"_\d+$", "", first.rpartition("/")[2]) if first.startswith("/") else None
-
-
-def _iterations(head: Mapping[str, Any]) -> dict[str, Any]:
-    count = whole(head.get("count"), "`count`")
-    return {} if count is None else {"iterations": count}
 
 
 importer = Trtexec()

@@ -136,7 +136,9 @@ class Static:
     def prepare(self, *, prompt: int, depth: int, needed: int) -> None:
         """Compile or capture what a generation of this shape runs, before its clock starts."""
         capacity, deep = self._context or needed, depth > 0
-        if capacity != self._capacity or (deep and self._rings()):
+        if capacity != self._capacity or (
+            deep and any(type(layer).__name__ == "RingLayer" for layer in self._cache.layers)
+        ):
             self._prepare_decode(capacity, deep=deep)
         if (prompt, deep) not in self._prefills:
             ids = self._torch.zeros((self._batch, prompt), dtype=self._torch.long, device=self._place.device)
@@ -278,9 +280,6 @@ class Static:
         self._decode()
         if self._landing is not None:
             self._landing.copy_(self._token, non_blocking=True)
-
-    def _rings(self) -> bool:
-        return any(type(layer).__name__ == "RingLayer" for layer in self._cache.layers)
 
     def _counts_on_device(self) -> bool:
         """A sliding window of transformers' own counts in Python, which a graph does not run."""

@@ -74,18 +74,15 @@ def require_here(package: CompiledPackage, path: Path, *, place: TorchDevice, ve
     here = {"machine": platform.machine(), "system": platform.system(), "torch": version}
     there = {"machine": package.machine, "system": package.system, "torch": package.torch}
     differs = [f"{there[key]} and not {here[key]}" for key in here if here[key] != there[key]]
-    differs += [f"{word} instructions, which this processor has not" for word in _lacking(package.instructions)]
+    # Vector instructions that are known to be missing here.
+    cpu = detect_host().cpu
+    words = package.instructions.casefold().split()
+    lacking = [word.upper() for word in words if cpu.has(_FLAGS.get(word, word)) is False]
+    differs += [f"{word} instructions, which this processor has not" for word in lacking]
     if package.unit == "cuda" and not place.cuda:
         differs.append("a CUDA device, and it would run on the CPU here")
     if differs:
         raise EngineError(f"{path.name!r} was compiled for {'; for '.join(differs)}.", remedy=AGAIN)
-
-
-def _lacking(instructions: str) -> list[str]:
-    """Vector instructions that are known to be missing here."""
-    cpu = detect_host().cpu
-    words = instructions.casefold().split()
-    return [word.upper() for word in words if cpu.has(_FLAGS.get(word, word)) is False]
 
 
 # Networks that the catalog names as torchvision does; the others are named as transformers does.

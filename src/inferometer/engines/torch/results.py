@@ -109,10 +109,16 @@ class TorchTrace:
                 span.own, span.parent = own, None if parent is None else members[parent]
         iterations, marked = _iterations(spans)
         _sum_up(spans, iterations)
-        draft = Draft(tool=self.title, runtime=_runtime(spans))
+        compiled = any(span.name.startswith(_COMPILED) for span in spans)
+        runtime = "torch-compile" if compiled else "torch-eager"
+        draft = Draft(tool=self.title, runtime=runtime)
         if not marked:
             draft.notes.append("the trace marks no iterations: the whole of it is taken as one run")
-        _name_device(draft, document, spans)
+        properties = document.keys.get("deviceProperties")
+        devices = [text(mapping(entry).get("name")) for entry in properties] if isinstance(properties, list) else []
+        used = {text(span.args.get("device")) for span in spans if span.category in _DEVICE} - {None}
+        if devices and used:
+            draft.device, draft.devices = devices[0], max(1, len(used))
         draft.phases.append(_phase(iterations, draft))
         return (finish(draft, document),)
 
@@ -261,19 +267,6 @@ def _op(name: str, runs: Sequence[_Op]) -> OpTime:
         device_s=device or None,
         kernel=max(kernels, key=lambda kernel: kernels[kernel]) if kernels else None,
     )
-
-
-def _runtime(spans: Iterable[_Span]) -> str:
-    compiled = any(span.name.startswith(_COMPILED) for span in spans)
-    return "torch-compile" if compiled else "torch-eager"
-
-
-def _name_device(draft: Draft, document: Document, spans: Iterable[_Span]) -> None:
-    properties = document.keys.get("deviceProperties")
-    devices = [text(mapping(entry).get("name")) for entry in properties] if isinstance(properties, list) else []
-    used = {text(span.args.get("device")) for span in spans if span.category in _DEVICE} - {None}
-    if devices and used:
-        draft.device, draft.devices = devices[0], max(1, len(used))
 
 
 importer = TorchTrace()

@@ -224,16 +224,14 @@ class Text:
 
     def _room(self) -> int | None:
         """Tokens that a sequence may have: the context asked for, or the model's table of positions."""
-        limits = (self._target.context, self._learned_positions())
-        return min((limit for limit in limits if limit is not None), default=None)
-
-    def _learned_positions(self) -> int | None:
-        """A table of positions cannot be read past its end; computed positions can."""
+        # A table of positions cannot be read past its end; computed positions can.
         rotary = any(
             name.rpartition(".")[2].startswith("rotary") for name, _ in self._host.module.model.named_modules()
         )
         limit = getattr(self._config.get_text_config(), "max_position_embeddings", None)
-        return None if rotary or limit is None else int(limit)
+        learned_positions = None if rotary or limit is None else int(limit)
+        limits = (self._target.context, learned_positions)
+        return min((limit for limit in limits if limit is not None), default=None)
 
     def _tokens(self) -> Any:
         folder = self._host.module.folder

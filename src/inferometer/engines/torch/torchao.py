@@ -31,7 +31,14 @@ def quantise(order: ToolOrder) -> Iterator[str]:
 
     program = fixed_program(order)
     try:
-        observed = prepare_pt2e(program.module(), _quantiser())
+        # The one for this processor: what it quantises is what PyTorch's compiler has kernels for there.
+        name = "arm" if platform.machine() in _ARM else "x86"
+        module = import_module(f"torchao.quantization.pt2e.quantizer.{name}_inductor_quantizer")
+        quantiser = getattr(module, f"{name.capitalize()}InductorQuantizer")()
+        observed = prepare_pt2e(
+            program.module(),
+            quantiser.set_global(getattr(module, f"get_default_{name}_inductor_quantization_config")()),
+        )
         for path in order.calibration:
             observed(*calibration_inputs(order, path))
         made = exported(without_unused(convert_pt2e(observed)), order)
@@ -39,14 +46,6 @@ def quantise(order: ToolOrder) -> Iterator[str]:
         raise FormatError(f"torchao cannot quantise it: {first_line(error)}.", remedy=_OTHER) from error
     yield f"The ranges are those of {len(order.calibration)} sets of inputs."
     _save(made, order)
-
-
-def _quantiser() -> Any:
-    """The one for this processor: what it quantises is what PyTorch's compiler has kernels for there."""
-    name = "arm" if platform.machine() in _ARM else "x86"
-    module = import_module(f"torchao.quantization.pt2e.quantizer.{name}_inductor_quantizer")
-    quantiser = getattr(module, f"{name.capitalize()}InductorQuantizer")()
-    return quantiser.set_global(getattr(module, f"get_default_{name}_inductor_quantization_config")())
 
 
 def quantise_dense(order: ToolOrder) -> Iterator[str]:

@@ -191,11 +191,13 @@ def _config(held: ModelBin) -> dict[str, Any] | None:
     fused, table = variables[needed[0]], variables["decoder/embeddings/weight"]
     if not heads or len(table.shape) != 2 or fused.shape[0] % (heads + 2 * kv):
         return None
+    numbers = {key.split("/")[1].removeprefix("layer_") for key in held.variables if key.startswith("decoder/layer_")}
+    layers = sum(1 for number in numbers if number.isdecimal())
     return {
         "model_type": _family(held, at),
         "hidden_size": table.shape[1],
         "intermediate_size": variables[needed[1]].shape[0],
-        "num_hidden_layers": _layers(held),
+        "num_hidden_layers": layers,
         "num_attention_heads": heads,
         "num_key_value_heads": kv,
         "head_dim": fused.shape[0] // (heads + 2 * kv),
@@ -211,11 +213,6 @@ def _family(held: ModelBin, attention: str) -> str:
     if f"{_FIRST}/pre_feedforward_layer_norm/gamma" in held.variables:
         return "gemma2"
     return "qwen2" if f"{attention}/linear_0/bias" in held.variables else "llama"
-
-
-def _layers(held: ModelBin) -> int:
-    numbers = {key.split("/")[1].removeprefix("layer_") for key in held.variables if key.startswith("decoder/layer_")}
-    return sum(1 for number in numbers if number.isdecimal())
 
 
 def _precision(held: ModelBin) -> str:

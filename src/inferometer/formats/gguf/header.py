@@ -284,18 +284,15 @@ class _Values:
             value = cursor.number("B" if kind == BOOL else SCALARS[kind], f"the value of {key!r}")
             return bool(value) if kind == BOOL else value
         if kind == STRING:
-            return self._text(key)
+            length = self._cursor.number("Q", f"the length of {key!r}")
+            if length > _KEPT_TEXT or self._kept + length > _KEPT_BYTES:
+                self._cursor.skip(length, f"the text of {key!r}")
+                return CountedValue(type="string", count=length)
+            self._kept += length
+            return self._cursor.raw(length, f"the text of {key!r}").decode("utf-8", errors="replace")
         if kind == ARRAY:
             return self._array(key, depth=depth)
         raise cursor.fault(f"{key!r} has the unknown value type {kind}", at=cursor.position - 4)
-
-    def _text(self, key: str) -> str | CountedValue:
-        length = self._cursor.number("Q", f"the length of {key!r}")
-        if length > _KEPT_TEXT or self._kept + length > _KEPT_BYTES:
-            self._cursor.skip(length, f"the text of {key!r}")
-            return CountedValue(type="string", count=length)
-        self._kept += length
-        return self._cursor.raw(length, f"the text of {key!r}").decode("utf-8", errors="replace")
 
     def _array(self, key: str, *, depth: int) -> tuple[Any, ...] | CountedValue:
         cursor = self._cursor

@@ -183,7 +183,18 @@ def attend_latent(spec: Latent, at: str, x: Tensor, seen: Seen) -> list[Op]:
     # of each query head a part is rotated; of the key one part that all heads share
     turned = rotary_op(f"{at}.rotary", q, rope, head_dim=spec.head_dim, rotated=spec.rope_dim)
     chosen = _indexed(spec, at, x, nn.output(ops[-2]) if spec.query_rank else x, seen)
-    core = _latent_attention(spec, at, (turned.outputs[0], *kv.outputs), seen)
+    inputs = (turned.outputs[0], *kv.outputs)
+    q = inputs[0]
+    attributes = {
+        "heads": spec.heads, "kv_heads": spec.heads, "head_dim": spec.head_dim, "value_dim": spec.value_dim,
+        "query": q.shape[-2], "context": seen.context, "causal": True, "window": None, "soft_cap": False,
+        "cross": False, "cached": True, "kv_latent": spec.kv_rank + spec.rope_dim, "rope_dim": spec.rope_dim,
+        "absorbed": "cheaper",
+    }  # fmt: skip
+    if spec.index is not None:
+        attributes["top_k"] = spec.index.top_k
+    y = nn.tensor(f"{at}.attention", *q.shape[:-1], spec.heads * spec.value_dim)
+    core = Op(name=f"{at}.attention", kind="attention", inputs=inputs, outputs=(y,), attributes=attributes)
     out = nn.linear(f"{at}.o_proj", core, nn.width(x), f"{module}.o_proj", bias=spec.bias)
     return [*ops, down, parts, normed, up, kv, turned, *chosen, core, out]
 
@@ -220,20 +231,6 @@ def _latent_query(spec: Latent, at: str, x: Tensor) -> list[Op]:
     down = nn.linear(f"{at}.q_a_proj", x, spec.query_rank, f"{spec.at}.q_a_proj", bias=spec.bias)
     normed = nn.norm(f"{at}.q_a_norm", down, spec.norm, f"{spec.at}.q_a_layernorm")
     return [down, normed, nn.linear(f"{at}.q_b_proj", normed, features, f"{spec.at}.q_b_proj")]
-
-
-def _latent_attention(spec: Latent, at: str, inputs: tuple[Tensor, ...], seen: Seen) -> Op:
-    q = inputs[0]
-    attributes = {
-        "heads": spec.heads, "kv_heads": spec.heads, "head_dim": spec.head_dim, "value_dim": spec.value_dim,
-        "query": q.shape[-2], "context": seen.context, "causal": True, "window": None, "soft_cap": False,
-        "cross": False, "cached": True, "kv_latent": spec.kv_rank + spec.rope_dim, "rope_dim": spec.rope_dim,
-        "absorbed": "cheaper",
-    }  # fmt: skip
-    if spec.index is not None:
-        attributes["top_k"] = spec.index.top_k
-    y = nn.tensor(f"{at}.attention", *q.shape[:-1], spec.heads * spec.value_dim)
-    return Op(name=f"{at}.attention", kind="attention", inputs=inputs, outputs=(y,), attributes=attributes)
 
 
 def soft_capped(name: str, x: Tensor) -> Op:

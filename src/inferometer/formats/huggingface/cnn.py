@@ -336,7 +336,11 @@ def inverted(family: Family, config: Config) -> Body:
     at = f"features.{stages[-1][0] + 1}"
     wide = conv_bn((f"{at}.0", f"{at}.1"), x, nn.square(config.whole("last_channels"), 1), config.text("last_act"))
     blocks.append(Block(name=at, ops=tuple(wide)))
-    blocks.append(_head(family, config, nn.output(wide)))
+    ops = [nn.pool("avgpool", nn.output(wide), "average")]
+    places, widths = family.names["classifier"].split(), config.wholes("classifier")
+    if len(places) != len(widths):
+        raise config.error("classifier", f"has {len(widths)} layers, and {family.name} has {len(places)}")
+    blocks.append(fully_connected(ops, places, widths, config.text("classifier_act")))
     return classified(config, blocks, pixels, layers=len(tables))
 
 
@@ -387,11 +391,3 @@ def _squeeze(config: Config, at: str, x: Tensor, narrow: int) -> list[Op]:
     second = nn.convolution(f"{at}.fc2", act, nn.square(channels, 1), f"{at}.fc2", bias=True)
     gate = nn.activation(f"{at}.gate", second, function_of(config.text("gate_act")))
     return [pooled, cell, first, act, second, gate, nn.multiply(f"{at}.scale", x, gate)]
-
-
-def _head(family: Family, config: Config, x: Tensor) -> Block:
-    ops = [nn.pool("avgpool", x, "average")]
-    places, widths = family.names["classifier"].split(), config.wholes("classifier")
-    if len(places) != len(widths):
-        raise config.error("classifier", f"has {len(widths)} layers, and {family.name} has {len(places)}")
-    return fully_connected(ops, places, widths, config.text("classifier_act"))

@@ -19,7 +19,19 @@ def decoder(family: Family, config: Config, heads: tuple[str, ...], place: NameP
     words = embedded(family, config, ids, place)
     stream = nn.tensor("hidden", nn.BATCH, nn.QUERY, config.whole("hidden_size"))
     blocks = stack(layers, "", stream, "decoder", Seen(context=nn.CONTEXT))
-    normed = _final(family, config, stream, place.body)
+    # The final norm, and OPT's way back to the width of its words.
+    names, normed = family.names, list[Op]()
+    if names["final_norm"]:
+        normed.append(
+            nn.norm("final_norm", stream, family.norm, f"{place.body}{names['final_norm']}", bias=family.norm_bias)
+        )
+    narrow = config.whole("word_embed_proj_dim", None) if "project_out" in names else None
+    if narrow is not None and narrow != config.whole("hidden_size"):
+        normed.append(
+            nn.linear(
+                "project_out", nn.output(normed) if normed else stream, narrow, f"{place.body}{names['project_out']}"
+            )
+        )
     ops = (*normed, *_head(family, config, nn.output(normed) if normed else stream, heads, place))
     end = (Block(name="head", ops=ops),) if ops else ()
     return Body(
@@ -29,19 +41,6 @@ def decoder(family: Family, config: Config, heads: tuple[str, ...], place: NameP
         context_limit=config.whole("context", None),
         metadata={**named_sizes(config, layers), "default_sizes": {"logits": 1}},
     )
-
-
-def _final(family: Family, config: Config, stream: Tensor, prefix: str) -> list[Op]:
-    """The final norm, and OPT's way back to the width of its words."""
-    names, ops = family.names, list[Op]()
-    if names["final_norm"]:
-        ops.append(nn.norm("final_norm", stream, family.norm, f"{prefix}{names['final_norm']}", bias=family.norm_bias))
-    narrow = config.whole("word_embed_proj_dim", None) if "project_out" in names else None
-    if narrow is not None and narrow != config.whole("hidden_size"):
-        ops.append(
-            nn.linear("project_out", nn.output(ops) if ops else stream, narrow, f"{prefix}{names['project_out']}")
-        )
-    return ops
 
 
 def _head(family: Family, config: Config, x: Tensor, heads: tuple[str, ...], place: NamePrefixes) -> list[Op]:

@@ -26,7 +26,9 @@ def quantized(graph: Graph, config: Config) -> Graph:
     graph = replace(
         graph, metadata={**graph.metadata, "quantization": method if isinstance(method, str) else "unknown"}
     )
-    kept = _kept(quantization)
+    # Modules that stay as they were.
+    names = quantization.get("modules_to_not_convert")
+    kept = tuple(name for name in names if isinstance(name, str)) if isinstance(names, list) else ()
     match method:
         case "fp8":
             sides = _block_sides(quantization)
@@ -40,12 +42,6 @@ def quantized(graph: Graph, config: Config) -> Graph:
 def _over_ops(graph: Graph, change: Any) -> Graph:
     blocks = tuple(replace(block, ops=tuple(change(op) for op in block.ops)) for block in graph.blocks)
     return replace(graph, blocks=blocks)
-
-
-def _kept(quantization: Mapping[str, Any]) -> tuple[str, ...]:
-    """Modules that stay as they were."""
-    names = quantization.get("modules_to_not_convert")
-    return tuple(name for name in names if isinstance(name, str)) if isinstance(names, list) else ()
 
 
 def _block_sides(quantization: Mapping[str, Any]) -> tuple[int, int] | None:

@@ -19,7 +19,12 @@ def planned_layers(family: Family, config: Config, prefix: str, *, cached: bool 
     named = {slot: f"{at}{module}" for slot, module in slots.items() if module}
     norms = Norms(kind=family.norm, bias=family.norm_bias, **named)
     if family.mixer == "single":
-        return [_single(family, config, at, norms, kind) for kind in _kinds(config)]
+        pattern = config.get("hybrid_override_pattern")
+        words = config.texts("layers_block_type", list(pattern) if isinstance(pattern, str) else ())
+        count = config.layers("num_hidden_layers", len(words))
+        if len(words) != count or any(word not in _KINDS for word in words):
+            raise config.error("hybrid_override_pattern", f"must have one of M, *, E and - for each of {count} layers")
+        return [_single(family, config, at, norms, _KINDS[word]) for word in words]
     count = config.layers("num_hidden_layers")
     windows = _windows_of(family, config, count)
     layers = [
@@ -43,15 +48,6 @@ _KINDS = {
 }  # fmt: skip
 
 
-def _kinds(config: Config) -> list[str]:
-    pattern = config.get("hybrid_override_pattern")
-    words = config.texts("layers_block_type", list(pattern) if isinstance(pattern, str) else ())
-    count = config.layers("num_hidden_layers", len(words))
-    if len(words) != count or any(word not in _KINDS for word in words):
-        raise config.error("hybrid_override_pattern", f"must have one of M, *, E and - for each of {count} layers")
-    return [_KINDS[word] for word in words]
-
-
 def _single(family: Family, config: Config, at: str, norms: Norms, kind: str) -> Layer:
     """A layer that is a mixer or an MLP, and not both (Nemotron-H)."""
     if kind in {"moe", "mlp"}:
@@ -72,7 +68,18 @@ def _mixer(  # noqa: PLR0913 - what attention sees belongs to the layer
     if kind == "delta":
         kind = "attention" if _attends(config, index) else "delta"
     if kind == "delta":
-        return _delta(family, config, at)
+        key_heads, value_heads = config.whole("linear_num_key_heads"), config.whole("linear_num_value_heads")
+        if value_heads % key_heads:
+            raise config.error("linear_num_value_heads", f"is {value_heads}, which {key_heads} key heads do not divide")
+        return Delta(
+            at=f"{at}{family.names['mixer']}",
+            key_heads=key_heads,
+            value_heads=value_heads,
+            key_dim=config.whole("linear_key_head_dim"),
+            value_dim=config.whole("linear_value_head_dim"),
+            kernel=config.whole("linear_conv_kernel_dim"),
+            fused=family.fused_qkv,
+        )
     if kind == "wkv":
         return _wkv(family, config, at, index)
     if kind == "latent":
@@ -92,21 +99,6 @@ def _attends(config: Config, index: int) -> bool:
             )
         return types[index] == "full_attention"
     return bool((index + 1) % config.whole("full_attention_interval") == 0)
-
-
-def _delta(family: Family, config: Config, at: str) -> Delta:
-    key_heads, value_heads = config.whole("linear_num_key_heads"), config.whole("linear_num_value_heads")
-    if value_heads % key_heads:
-        raise config.error("linear_num_value_heads", f"is {value_heads}, which {key_heads} key heads do not divide")
-    return Delta(
-        at=f"{at}{family.names['mixer']}",
-        key_heads=key_heads,
-        value_heads=value_heads,
-        key_dim=config.whole("linear_key_head_dim"),
-        value_dim=config.whole("linear_value_head_dim"),
-        kernel=config.whole("linear_conv_kernel_dim"),
-        fused=family.fused_qkv,
-    )
 
 
 def _wkv(family: Family, config: Config, at: str, index: int) -> Wkv:

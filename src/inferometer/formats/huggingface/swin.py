@@ -51,7 +51,12 @@ def swin(family: Family, config: Config, heads: tuple[str, ...], place: NamePref
         if stage is not stages[-1]:
             blocks.append(_merge(f"{at}.downsample", stage, stages[stage.index + 1]))
     last = stages[-1]
-    blocks.append(_end(config, last.stream, heads, place.body))
+    normed = nn.norm("final_norm", last.stream, "layer", f"{place.body}layernorm", bias=True)
+    pooled = nn.reduce("pool", normed, "mean", axis=1)
+    ops = [normed, pooled]
+    if heads:
+        ops.append(nn.linear("classifier", pooled, labels_of(config), "classifier", bias=True))
+    blocks.append(Block(name="head", ops=tuple(ops)))
     metadata = {
         "layers": sum(stage.depth for stage in stages), "hidden_size": last.features, "heads": last.heads,
         "default_sizes": {"image": config.whole("image_size")},
@@ -141,12 +146,3 @@ def _merge(module: str, stage: SwinStage, following: SwinStage) -> Block:
     normed = nn.norm(f"{at}.norm", gathered, "layer", f"{module}.norm", bias=True)
     reduced = nn.linear(f"{at}.reduction", normed, following.features, f"{module}.reduction")
     return Block(name=f"merge{stage.index}", ops=ending_in([gathered, normed, reduced], stage.stream.name))
-
-
-def _end(config: Config, x: Tensor, heads: tuple[str, ...], prefix: str) -> Block:
-    normed = nn.norm("final_norm", x, "layer", f"{prefix}layernorm", bias=True)
-    pooled = nn.reduce("pool", normed, "mean", axis=1)
-    ops = [normed, pooled]
-    if heads:
-        ops.append(nn.linear("classifier", pooled, labels_of(config), "classifier", bias=True))
-    return Block(name="head", ops=tuple(ops))

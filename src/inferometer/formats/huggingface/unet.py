@@ -46,7 +46,11 @@ def unet(config: Config) -> Body:
     for index, level in enumerate(reversed(levels)):
         blocks += (made := net.up(index, level, x, skips, last=index == len(levels) - 1))
         x = nn.output(made[-1].ops)
-    blocks.append(_end(config, x))
+    groups = config.whole("norm_num_groups", 32)
+    normed = nn.channel_norm("out.norm", x, "group", "conv_norm_out", groups=groups)
+    act = nn.activation("out.act", normed, "silu")
+    last = nn.convolution("conv_out", act, nn.square(config.whole("out_channels"), 3), "conv_out", bias=True)
+    blocks.append(Block(name="head", ops=(normed, act, last)))
     return Body(
         blocks=tuple(blocks),
         inputs=(latent, text, nn.tensor("timestep", nn.BATCH), *_pooled(config)),
@@ -98,14 +102,6 @@ def _pooled(config: Config) -> tuple[Tensor, ...]:
     if config.get("addition_embed_type") is None:
         return ()
     return (nn.tensor("pooled_prompt", nn.BATCH, config.whole("projection_class_embeddings_input_dim")),)
-
-
-def _end(config: Config, x: Tensor) -> Block:
-    groups = config.whole("norm_num_groups", 32)
-    normed = nn.channel_norm("out.norm", x, "group", "conv_norm_out", groups=groups)
-    act = nn.activation("out.act", normed, "silu")
-    last = nn.convolution("conv_out", act, nn.square(config.whole("out_channels"), 3), "conv_out", bias=True)
-    return Block(name="head", ops=(normed, act, last))
 
 
 class _Net:

@@ -12,7 +12,13 @@ def yolo(config: Config) -> Body:
     made: list[Tensor] = []
     blocks: list[Block] = []
     for number, table in enumerate(tables):
-        inputs = _inputs(table, made, pixels)
+        # What a layer reads: −1 is the one before it, other numbers count from the start.
+        chosen = []
+        for place in table.wholes("from", least=-1):
+            if place >= len(made):
+                raise table.error("from", f"names layer {place}, which does not come before")
+            chosen.append(pixels if not made else made[place])
+        inputs = tuple(chosen)
         ops = _layer(config, table, f"model.{number}", inputs)
         blocks.append(Block(name=f"model.{number}", ops=tuple(ops)))
         made.append(nn.output(ops))
@@ -22,16 +28,6 @@ def yolo(config: Config) -> Body:
         outputs=(made[-1],),
         metadata={"layers": len(tables), "default_sizes": {"image": config.whole("image_size")}},
     )
-
-
-def _inputs(table: Config, made: list[Tensor], pixels: Tensor) -> tuple[Tensor, ...]:
-    """What a layer reads: −1 is the one before it, other numbers count from the start."""
-    chosen = []
-    for place in table.wholes("from", least=-1):
-        if place >= len(made):
-            raise table.error("from", f"names layer {place}, which does not come before")
-        chosen.append(pixels if not made else made[place])
-    return tuple(chosen)
 
 
 def _layer(config: Config, table: Config, at: str, inputs: tuple[Tensor, ...]) -> list[Op]:

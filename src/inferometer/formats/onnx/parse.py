@@ -147,7 +147,10 @@ def require_held(tensor: TensorDef) -> None:
         _require_external(tensor, count)
         return
     if tensor.payload is None:
-        _require_loose(tensor, count)
+        parts = 2 if tensor.dtype in {"c64", "c128"} else 1
+        if tensor.loose_count and not _least_varints(tensor.dtype, count) <= tensor.loose_count <= parts * count:
+            message = f"{count:,} elements and {tensor.loose_count:,} numbers"
+            raise Fault(message, offset=tensor.start, where=f"tensor {tensor.name!r}")
         return
     form, start, end = tensor.payload
     size = end - start
@@ -168,13 +171,6 @@ def _least_varints(dtype: str, count: int) -> int:
     return {"u4": -(-count // 2), "i4": -(-count // 2), "f4e2m1": -(-count // 2)}.get(
         dtype, -(-count // 4) if dtype in {"u2", "i2"} else count
     )
-
-
-def _require_loose(tensor: TensorDef, count: int) -> None:
-    parts = 2 if tensor.dtype in {"c64", "c128"} else 1
-    if tensor.loose_count and not _least_varints(tensor.dtype, count) <= tensor.loose_count <= parts * count:
-        message = f"{count:,} elements and {tensor.loose_count:,} numbers"
-        raise Fault(message, offset=tensor.start, where=f"tensor {tensor.name!r}")
 
 
 def _require_external(tensor: TensorDef, count: int) -> None:

@@ -95,7 +95,12 @@ def read_symbols(inputs: list[tuple[str, TypeDef]]) -> Symbols:
             if isinstance(axis, str) and not _NAMELESS.fullmatch(axis):
                 named.setdefault(axis, []).append(kind)
     taken = _take_usual(symbols, named)
-    _take_windows(symbols, named, taken)
+    # Layers with a window may name their cache's length apart: the window stands in their attention already.
+    for name in named:
+        if _plain(name) == _WINDOWED:
+            taken.add("context")
+            symbols.ours[name] = Symbol("context")
+            symbols.explained.setdefault("context", f"named {name!r} in the file")
     _take_torch(symbols, inputs, taken)
     for name in named:
         if name not in symbols.ours and _plain(name) not in _TOTAL and _evaluate(name, symbols.ours) is None:
@@ -123,15 +128,6 @@ def _take_usual(symbols: Symbols, named: dict[str, list[TypeDef]]) -> set[str]:
         symbols.ours[name] = Symbol(ours)
         symbols.explained[ours] = f"named {name!r} in the file"
     return taken
-
-
-def _take_windows(symbols: Symbols, named: dict[str, list[TypeDef]], taken: set[str]) -> None:
-    """Layers with a window may name their cache's length apart: the window stands in their attention already."""
-    for name in named:
-        if _plain(name) == _WINDOWED:
-            taken.add("context")
-            symbols.ours[name] = Symbol("context")
-            symbols.explained.setdefault("context", f"named {name!r} in the file")
 
 
 def _take_torch(symbols: Symbols, inputs: list[tuple[str, TypeDef]], taken: set[str]) -> None:

@@ -297,7 +297,12 @@ class _Converter:
         if layer.type == "If" and {"then_body", "else_body"} <= layer.bodies.keys():
             return [self._branch(layer, site)]
         if layer.type in _LOOPS and "body" in layer.bodies:
-            return [self._loop(layer, site)]
+            # A loop, named and not counted; what its body stores is the model's all the same.
+            body = _Converter(layer.bodies["body"], self.numbers, prefix=f"{layer.name}/body/")
+            body.name_values()
+            self.stored |= body.stored
+            loop = site.node(layer.type, (*site.inputs, *body.stored), domain=DOMAIN)
+            return [loop]
         return nodes_of(site)
 
     def _known(self, inputs: tuple[str, ...], index: int) -> tuple[int, ...] | None:
@@ -350,10 +355,3 @@ class _Converter:
         return GraphDef(
             name=graph.name, nodes=graph.nodes, initializers=graph.initializers, outputs=outputs, infos=graph.infos
         )
-
-    def _loop(self, layer: IrLayer, site: LayerSite) -> Node:
-        """A loop, named and not counted; what its body stores is the model's all the same."""
-        body = _Converter(layer.bodies["body"], self.numbers, prefix=f"{layer.name}/body/")
-        body.name_values()
-        self.stored |= body.stored
-        return site.node(layer.type, (*site.inputs, *body.stored), domain=DOMAIN)

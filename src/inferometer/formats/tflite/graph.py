@@ -248,24 +248,27 @@ class _Builder:
         if made is None:
             return f"{self.names.prefix}{info.operator.name.lower()}_{info.index}"
         name, head = scope.tensor(made).name, scope.info(made).name.partition(";")[0]
-        if self._heads(index)[head] == 1 or info.operator.name in _UNPACKING:
-            name = name.partition(";")[0]
-        return name or f"{info.operator.name.lower()}_{info.index}"
-
-    def _heads(self, index: int) -> Counter[str]:
-        """How many operators of a subgraph have results whose names begin with each name."""
+        # How many operators of a subgraph have results whose names begin with each name.
         if index not in self._beginnings:
             subgraph = self._model.subgraphs[index]
             makers = (info for info in subgraph.operators if info.operator.name not in _UNPACKING)
             first = (next((place for place in info.outputs if place >= 0), None) for info in makers)
             names = (subgraph.tensors[place].name.partition(";")[0] for place in first if place is not None)
             self._beginnings[index] = Counter(names)
-        return self._beginnings[index]
+        if self._beginnings[index][head] == 1 or info.operator.name in _UNPACKING:
+            name = name.partition(";")[0]
+        return name or f"{info.operator.name.lower()}_{info.index}"
 
     def _control(self, info: OperatorInfo, scope: TfliteScope, name: str, callers: tuple[int, ...]) -> Op:
         """A branch has a body each way; a loop's condition and body run together, how often is not in the file."""
         function = info.operator.attributes["function"]
-        called = self._called(info, function)
+        if function == "case":
+            branches = list(info.options.get("branches", ()))
+        elif function in {"if", "while"}:
+            branches = [info.options.get("first", 0), info.options.get("second", 0)]
+        else:
+            branches = [info.options.get("first", 0)]
+        called = [self._checked(index, f"operator {info.index} ({info.operator.name})") for index in branches]
         passed = [place for place in (info.inputs[1:] if function in {"if", "case"} else info.inputs) if place >= 0]
         stays = self._unchanged(called[-1]) if function == "while" else None
         bodies = [self._body(index, scope, passed, callers, stays) for index in called]
@@ -290,15 +293,6 @@ class _Builder:
             attributes=attributes,
             source_type=info.operator.name,
         )
-
-    def _called(self, info: OperatorInfo, function: str) -> list[int]:
-        if function == "case":
-            branches = list(info.options.get("branches", ()))
-        elif function in {"if", "while"}:
-            branches = [info.options.get("first", 0), info.options.get("second", 0)]
-        else:
-            branches = [info.options.get("first", 0)]
-        return [self._checked(index, f"operator {info.index} ({info.operator.name})") for index in branches]
 
     def _checked(self, index: int, what: str) -> int:
         if not 0 <= index < len(self._model.subgraphs):

@@ -329,13 +329,20 @@ def program_graph(program: Program, *, architecture: str | None = None, context_
     named = with_module_names(scope.placed, inputs, outputs)
     folded = fold(named.placed, outputs=named.outputs)
     unused = _unused(program, scope)
+    # The format that most of the stored numbers have.
+    shares: Counter[str] = Counter()
+    for bound in scope.bound.values():
+        tensor = bound.tensor
+        if tensor.role == "weight" and tensor.dtype and isinstance(tensor.elements, int):
+            shares[dtype(tensor.dtype).name] += tensor.elements
+    precision = shares.most_common(1)[0][0] if shares else None
     return Graph(
         name=program.name,
         blocks=(*folded.blocks, *((Block(name="stored", ops=unused),) if unused else ())),
         inputs=tuple(map(_as_input, named.inputs)),
         outputs=folded.outputs,
         architecture=architecture,
-        precision=_precision(scope),
+        precision=precision,
         context_limit=context_limit,
         metadata=dict(program.metadata),
     )
@@ -437,16 +444,6 @@ def _unused(program: Program, scope: ProgramScope) -> tuple[Op, ...]:
             if tensor.name not in counted:
                 ops[tensor.name] = Op(name=tensor.name, kind="view", weights=(tensor,), source_type="stored")
     return tuple(ops.values())
-
-
-def _precision(scope: ProgramScope) -> str | None:
-    """The format that most of the stored numbers have."""
-    shares: Counter[str] = Counter()
-    for bound in scope.bound.values():
-        tensor = bound.tensor
-        if tensor.role == "weight" and tensor.dtype and isinstance(tensor.elements, int):
-            shares[dtype(tensor.dtype).name] += tensor.elements
-    return shares.most_common(1)[0][0] if shares else None
 
 
 _FORMS: dict[str, Form] = {

@@ -44,7 +44,9 @@ def parse_program(archive: Archive, member: str, *, name: str) -> Program:
     document = _decoded(archive, member, data, ProgramDoc)
     del data
     module = document.graph_module
-    users = _user_tensors(module.signature)
+    users = [
+        name for spec in module.signature.input_specs if spec.user_input for name in tensor_names(spec.user_input.arg)
+    ]
     raw = BodyNames(where=f"{member!r} of {str(archive.path)!r}", sizes={})
     values = module.graph.tensor_values
     ours, explained = name_symbols([(user, value_of(values[user], raw)) for user in users if user in values])
@@ -93,10 +95,6 @@ def _require_known(archive: Archive, member: str, document: VersionedDoc) -> Non
         f"{document.torch_version or 'of an unknown version'}), {what} {known}, which this reader knows.",
         remedy="Upgrade inferometer." if major > NEWEST_SCHEMA else "Export the model again with torch 2.4 or newer.",
     )
-
-
-def _user_tensors(signature: SignatureDoc) -> list[str]:
-    return [name for spec in signature.input_specs if spec.user_input for name in tensor_names(spec.user_input.arg)]
 
 
 def _user_outputs(signature: SignatureDoc) -> list[str]:

@@ -112,7 +112,15 @@ def faults(path: Path) -> Iterator[str]:
     """What in a program is no data, each as the end of a sentence that begins with the file."""
     archive = open_archive(path)
     with zipfile.ZipFile(path) as whole:
-        yield from _layout_faults(archive, whole)
+        # PyTorch and Python must see the same members: one folder with all of them, or none, and nothing behind them.
+        tops = {name.partition("/")[0] if "/" in name else "" for name in whole.namelist()}
+        if len(tops) > 1 or whole.comment:
+            yield "is a zip file that two programs may read in two ways"
+        for name in archive.members:
+            if name.casefold().startswith(_LIBRARY) or name.casefold().endswith((".so", ".dll", ".dylib", ".pyd")):
+                yield f"has a compiled library in it ({name})"
+            if name.rpartition("/")[2].startswith(_OBJECTS):
+                yield f"has a constant that is no tensor ({name})"
         pickled = {name for name in archive.members if name.casefold().endswith(_PICKLED)}
         for name in archive.members:
             if not name.casefold().endswith(".json"):
@@ -129,18 +137,6 @@ def faults(path: Path) -> Iterator[str]:
         for name in sorted(pickled & archive.members.keys()):
             with whole.open(archive.members[name]) as file:
                 yield from (f"has pickled {_kind(name)}, which {fault}" for fault in _pickle_faults(file))
-
-
-def _layout_faults(archive: Archive, whole: zipfile.ZipFile) -> Iterator[str]:
-    """PyTorch and Python must see the same members: one folder with all of them, or none, and nothing behind them."""
-    tops = {name.partition("/")[0] if "/" in name else "" for name in whole.namelist()}
-    if len(tops) > 1 or whole.comment:
-        yield "is a zip file that two programs may read in two ways"
-    for name in archive.members:
-        if name.casefold().startswith(_LIBRARY) or name.casefold().endswith((".so", ".dll", ".dylib", ".pyd")):
-            yield f"has a compiled library in it ({name})"
-        if name.rpartition("/")[2].startswith(_OBJECTS):
-            yield f"has a constant that is no tensor ({name})"
 
 
 def _document(archive: Archive, name: str) -> Any:

@@ -27,7 +27,10 @@ def starts_in(fleet: Fleet) -> Mapping[str, float | None]:
     waiting = fleet.jobs(states=("queued",), limit=_WAITING)
     held = fleet.jobs(states=("preparing", "running"), limit=_WAITING)
     running = {row.device: row for row in held}
-    left = {row.device: None if row.expected_s is None else _left(row, now) for row in held}
+    left = {
+        row.device: None if row.expected_s is None else max((row.leased or now) + (row.expected_s or 0.0) - now, 0.0)
+        for row in held
+    }
     ready = [device for device in fleet.devices(facts=False) if device.state == "ready" and not device.away(now)]
     lanes = [(at, device.name) for device in ready if (at := left.get(device.name, 0.0)) is not None]
     wishes = {written(job.wanted): job.wanted for job in waiting}
@@ -105,7 +108,3 @@ def _played(
         if job.expected_s is not None:
             heappush(lanes, (at + job.expected_s, device))
     return starts
-
-
-def _left(row: JobRow, now: float) -> float:
-    return max((row.leased or now) + (row.expected_s or 0.0) - now, 0.0)

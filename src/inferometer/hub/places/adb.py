@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from types import TracebackType
     from typing import Self
 
-    from inferometer.measure.run.model import MeasureRequest
 
 # What an adb server is asked, over its socket: the protocol that the program `adb` speaks with it.
 #
@@ -256,8 +255,15 @@ class AdbPlace(Closing):
         for file in (*job.files, *programs):
             there = f"{self._root}/artifacts/{file.sha256}"
             self._shell(f"cd {shlex.quote(folder)} && ln -sf {shlex.quote(there)} {shlex.quote(Path(file.path).name)}")
-        self._push_json(job, folder)
-        self._start(job, folder, request)
+        import json  # noqa: PLC0415 - only here
+
+        self._server.push(self._serial, [json.dumps(document(job)).encode()], f"{folder}/job.json")
+        # In a session of its own, so that it goes on without us: `out`, `err` and, at its end, `code` are left.
+        model = job.model.entry if job.model is not None else ""
+        words = shlex.join([f"./{self._program.binary.name}", *self._program.benchmark.arguments(model, request)])
+        script = f"LD_LIBRARY_PATH=. {words} >out 2>err; echo $? >code.part; mv code.part code"
+        quiet = "</dev/null >/dev/null 2>&1"
+        self._shell(f"cd {shlex.quote(folder)} && (setsid sh -c {shlex.quote(script)} {quiet} & echo $! >pid)")
         return handle
 
     def _choose_phone(self) -> None:
@@ -300,19 +306,6 @@ class AdbPlace(Closing):
         if said and said[0] != sha256:
             raise PlaceError(f"{path.name} arrived on {self.title} damaged.", remedy="Check the cable, and try again.")
         self._shell(f"mv {shlex.quote(there)}.part {shlex.quote(there)}")
-
-    def _push_json(self, job: Job, folder: str) -> None:
-        import json  # noqa: PLC0415 - only here
-
-        self._server.push(self._serial, [json.dumps(document(job)).encode()], f"{folder}/job.json")
-
-    def _start(self, job: Job, folder: str, request: MeasureRequest) -> None:
-        """In a session of its own, so that it goes on without us: `out`, `err` and, at its end, `code` are left."""
-        model = job.model.entry if job.model is not None else ""
-        words = shlex.join([f"./{self._program.binary.name}", *self._program.benchmark.arguments(model, request)])
-        script = f"LD_LIBRARY_PATH=. {words} >out 2>err; echo $? >code.part; mv code.part code"
-        quiet = "</dev/null >/dev/null 2>&1"
-        self._shell(f"cd {shlex.quote(folder)} && (setsid sh -c {shlex.quote(script)} {quiet} & echo $! >pid)")
 
     def _shell(self, command: str) -> str:
         ran = self._server.run(self._serial, command)

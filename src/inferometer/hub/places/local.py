@@ -77,7 +77,9 @@ class LocalPlace(Closing):
             place.parent.mkdir(parents=True, exist_ok=True)
             if not place.exists():  # a model may be its own reference
                 device_side.link_or_copy(files[file.sha256], place)
-        device_side.write_whole(folder / JOB, _encoded(job))
+        import json  # noqa: PLC0415 - only where a job is given away
+
+        device_side.write_whole(folder / JOB, json.dumps(document(job)).encode())
         device_side.run_detached(folder, _paths(), {})
         return handle
 
@@ -96,12 +98,6 @@ class LocalPlace(Closing):
         result = result_in(folder, decode(data, Job))
         shutil.rmtree(handle.folder, ignore_errors=True)
         return result
-
-
-def _encoded(job: Job) -> bytes:
-    import json  # noqa: PLC0415 - only where a job is given away
-
-    return json.dumps(document(job)).encode()
 
 
 def _paths() -> list[str]:

@@ -35,7 +35,18 @@ _MACHINES = {"amd64": "x86_64", "arm64": "aarch64"}
 def our_wheel() -> bytes:
     """Our package as it is here, as a wheel: what runs elsewhere is what runs here, whatever was released meanwhile."""
     files = {f"inferometer/{path.relative_to(_PACKAGE).as_posix()}": path.read_bytes() for path in _sources()}
-    files |= {f"{_INFO}/{name}": text.encode() for name, text in _metadata().items()}
+    # Of the installed package: its plug-ins are found by it.
+    try:
+        known = distribution("inferometer")
+    except PackageNotFoundError:
+        raise InferometerError(
+            "Inferometer runs from its sources and is not installed, so that it cannot be sent elsewhere.",
+            remedy="Install it: pip install -e . in its folder.",
+        ) from None
+    wheel = "Wheel-Version: 1.0\nGenerator: inferometer\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
+    texts = {name: known.read_text(name) for name in ("METADATA", "entry_points.txt")}
+    metadata = {"WHEEL": wheel, **{name: text for name, text in texts.items() if text}}
+    files |= {f"{_INFO}/{name}": text.encode() for name, text in metadata.items()}
     record = "".join(f"{name},sha256={_digest(data)},{len(data)}\n" for name, data in files.items())
     files[f"{_INFO}/RECORD"] = f"{record}{_INFO}/RECORD,,\n".encode()
     held = io.BytesIO()
@@ -49,20 +60,6 @@ def _sources() -> Iterator[Path]:
     for path in sorted(_PACKAGE.rglob("*")):
         if path.is_file() and not _LEFT_OUT.intersection(path.parts):
             yield path
-
-
-def _metadata() -> dict[str, str]:
-    """Of the installed package: its plug-ins are found by it."""
-    try:
-        known = distribution("inferometer")
-    except PackageNotFoundError:
-        raise InferometerError(
-            "Inferometer runs from its sources and is not installed, so that it cannot be sent elsewhere.",
-            remedy="Install it: pip install -e . in its folder.",
-        ) from None
-    wheel = "Wheel-Version: 1.0\nGenerator: inferometer\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
-    texts = {name: known.read_text(name) for name in ("METADATA", "entry_points.txt")}
-    return {"WHEEL": wheel, **{name: text for name, text in texts.items() if text}}
 
 
 def _digest(data: bytes) -> str:

@@ -89,14 +89,11 @@ class ListCache:
             self._coming.pop(key)
         coming.set_result(messages)
         if messages[0]["status"] == 200:
-            self._keep(key, messages)
+            self._kept[key] = messages
+            self._bytes += _size(messages)
+            while self._bytes > _MOST_BYTES:
+                self._bytes -= _size(self._kept.popitem(last=False)[1])
         return messages
-
-    def _keep(self, key: Key, messages: Kept) -> None:
-        self._kept[key] = messages
-        self._bytes += _size(messages)
-        while self._bytes > _MOST_BYTES:
-            self._bytes -= _size(self._kept.popitem(last=False)[1])
 
 
 def _is_list(path: str) -> bool:

@@ -78,7 +78,11 @@ class ChildSubject:
             verdict = self._wait(pipe)
             answer: Any = None if verdict else pipe.recv()
         except (EOFError, OSError):
-            verdict, answer = self._death(), None
+            if self._process is not None:
+                self._process.join(_GOODBYE_S)
+            code = None if self._process is None else self._process.exitcode
+            death = f"the process of the run ended by itself with exit code {code}"
+            verdict, answer = death, None
         if verdict is not None:
             self._end()
             return RunOutcome(seconds=None, error=verdict, lost=True)
@@ -144,12 +148,6 @@ class ChildSubject:
         self._end()
         error = f"too much memory: {peak} bytes at the peak, {limit} are allowed"
         return replace(outcome, seconds=None, error=error, lost=True)
-
-    def _death(self) -> str:
-        if self._process is not None:
-            self._process.join(_GOODBYE_S)
-        code = None if self._process is None else self._process.exitcode
-        return f"the process of the run ended by itself with exit code {code}"
 
     def _end(self) -> None:
         if self._process is not None and self._process.pid is not None:

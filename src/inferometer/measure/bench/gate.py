@@ -80,19 +80,15 @@ def failed(gates: tuple[Gate, ...], comparison: Comparison) -> tuple[str, ...]:
 def held(gate: Gate, comparison: Comparison) -> str | None:
     """What makes the gate hold, or None."""
     if gate.sign is None:
-        return _word(gate.metric, comparison)
+        if gate.metric == "disturbed":
+            return next((note for note in comparison.notes if " was disturbed" in note), None)
+        reasons = [
+            f"{metric.name}: {metric.reason}"
+            for metric in _times(comparison)
+            if (metric.verdict if metric.sure else "undecided") == gate.metric
+        ]
+        return "; ".join(reasons) or None
     reasons = [reason for metric in _meant(gate, comparison) if (reason := _exceeds(gate, metric)) is not None]
-    return "; ".join(reasons) or None
-
-
-def _word(word: str, comparison: Comparison) -> str | None:
-    if word == "disturbed":
-        return next((note for note in comparison.notes if " was disturbed" in note), None)
-    reasons = [
-        f"{metric.name}: {metric.reason}"
-        for metric in _times(comparison)
-        if (metric.verdict if metric.sure else "undecided") == word
-    ]
     return "; ".join(reasons) or None
 
 

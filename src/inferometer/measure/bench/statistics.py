@@ -129,19 +129,16 @@ def student_quantile(confidence: float, freedom: int) -> float:
     low, high = 0.0, math.pi / 2  # atan(t / √freedom), so that the range is bounded
     for _ in range(60):
         middle = (low + high) / 2
-        low, high = (middle, high) if _student_within(middle, freedom) < confidence else (low, middle)
+        # P(|T| ≤ √freedom · tan(angle)): the finite series of Abramowitz and Stegun, 26.7.3 and 26.7.4.
+        sine, cosine = math.sin(middle), math.cos(middle)
+        odd = freedom % 2
+        term, total = (cosine if odd else 1.0), 0.0
+        for power in range(odd, freedom - 1, 2):
+            total += term
+            term *= cosine * cosine * (power + 1) / (power + 2)
+        student_within = 2 / math.pi * (middle + sine * total) if odd else sine * total
+        low, high = (middle, high) if student_within < confidence else (low, middle)
     return math.tan(low) * math.sqrt(freedom)
-
-
-def _student_within(angle: float, freedom: int) -> float:
-    """P(|T| ≤ √freedom · tan(angle)): the finite series of Abramowitz and Stegun, 26.7.3 and 26.7.4."""
-    sine, cosine = math.sin(angle), math.cos(angle)
-    odd = freedom % 2
-    term, total = (cosine if odd else 1.0), 0.0
-    for power in range(odd, freedom - 1, 2):
-        total += term
-        term *= cosine * cosine * (power + 1) / (power + 2)
-    return 2 / math.pi * (angle + sine * total) if odd else sine * total
 
 
 def bootstrap_interval(
@@ -178,7 +175,13 @@ def bootstrap_interval(
 def _resampled(data: Floats, statistic: Statistic, generator: np.random.Generator) -> Floats:
     n = len(data)
     if n > _MANY:
-        return _resampled_many(data, statistic, generator)
+        # The same distribution without the resamples: a mean's is normal, and so is the rank of a median.
+        n = len(data)
+        drawn = generator.standard_normal(RESAMPLES)
+        if statistic == "mean":
+            return np.asarray(np.mean(data) + drawn * np.std(data) / math.sqrt(n))
+        shares = np.clip(0.5 + drawn / (2 * math.sqrt(n)), 0.0, 1.0)
+        return np.asarray(np.quantile(data, shares))
     function = np.median if statistic == "median" else np.mean
     rows = max(_CHUNK // n, 1)
     parts = [
@@ -186,16 +189,6 @@ def _resampled(data: Floats, statistic: Statistic, generator: np.random.Generato
         for start in range(0, RESAMPLES, rows)
     ]
     return np.concatenate(parts)
-
-
-def _resampled_many(data: Floats, statistic: Statistic, generator: np.random.Generator) -> Floats:
-    """The same distribution without the resamples: a mean's is normal, and so is the rank of a median."""
-    n = len(data)
-    drawn = generator.standard_normal(RESAMPLES)
-    if statistic == "mean":
-        return np.asarray(np.mean(data) + drawn * np.std(data) / math.sqrt(n))
-    shares = np.clip(0.5 + drawn / (2 * math.sqrt(n)), 0.0, 1.0)
-    return np.asarray(np.quantile(data, shares))
 
 
 def is_steady(values: Readings, *, window: int = 5, tolerance: float = 0.02) -> bool:

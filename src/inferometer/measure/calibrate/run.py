@@ -290,13 +290,6 @@ class _Run:
         self.times = Counter({key: times for key, times in before.items() if key in self.all})
         self.done = before.total()
 
-    def _begin_round(self, left_s: float) -> None:
-        """Queue what has been measured least often of what there is time for, unless that is often enough."""
-        able = {key: candidate for key, candidate in self.all.items() if self._fits(candidate, left_s)}
-        least_often = min((self.times[key] for key in able), default=self.rounds)
-        if least_often < self.rounds:
-            self.waiting |= {key: candidate for key, candidate in able.items() if self.times[key] == least_often}
-
     def _fits(self, candidate: ProbeCandidate, left_s: float) -> bool:
         """Whether it can be measured before the budget is spent. What was measured before has been made."""
         making_s = 0.0 if self.times[candidate.key] else candidate.making_s
@@ -322,7 +315,11 @@ class _Run:
             return None
         fitting = [candidate for candidate in self.waiting.values() if self._fits(candidate, left_s)]
         if not fitting:
-            self._begin_round(left_s)
+            # Queue what has been measured least often of what there is time for, unless that is often enough.
+            able = {key: candidate for key, candidate in self.all.items() if self._fits(candidate, left_s)}
+            least_often = min((self.times[key] for key in able), default=self.rounds)
+            if least_often < self.rounds:
+                self.waiting |= {key: candidate for key, candidate in able.items() if self.times[key] == least_often}
             fitting = [candidate for candidate in self.waiting.values() if self._fits(candidate, left_s)]
         fitting = [candidate for candidate in fitting if self._cost(candidate) <= self._most(candidate)] or fitting
         if not fitting or left_s <= 0:

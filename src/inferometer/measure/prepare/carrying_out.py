@@ -146,20 +146,17 @@ def _size(place: Path, step: PrepareStep) -> int:
 
 
 def _key(step: PrepareStep, order: ToolOrder, sources: tuple[Path, ...]) -> str:
+    # What calls the tool: a mended call makes another file of the same model.
+    module = step.work.partition(":")[0]
+    spec = find_spec(module, ENGINES) if module.startswith(".") else None
+    calling = content_hash([Path(spec.origin)]) if spec is not None and spec.origin else __version__
     told = {
-        "step": step.name, "tool": step.tool_version(), "by": _calling(step), "options": dict(order.options),
+        "step": step.name, "tool": step.tool_version(), "by": calling, "options": dict(order.options),
         "shapes": {name: list(shape) for name, shape in order.shapes.items()} if step.fixed else {},
         "calibration": content_hash(order.calibration) if step.calibrated else "",
     }  # fmt: skip
     text = json.dumps(told, sort_keys=True) + content_hash(sources)
     return f"{step.name}-{hashlib.sha256(text.encode()).hexdigest()[:16]}"
-
-
-def _calling(step: PrepareStep) -> str:
-    """What calls the tool: a mended call makes another file of the same model."""
-    module = step.work.partition(":")[0]
-    spec = find_spec(module, ENGINES) if module.startswith(".") else None
-    return content_hash([Path(spec.origin)]) if spec is not None and spec.origin else __version__
 
 
 def _require_memory(step: PrepareStep, size: int) -> None:
@@ -199,7 +196,11 @@ def too_long(step: PrepareStep, seconds: float) -> EngineError:
 def answer_of(answered: Path, code: int, log: Path) -> ToolAnswer:
     """What a child wrote, or how it ended where it wrote nothing."""
     if not answered.is_file():
-        return ToolAnswer(error=_ended(code, log), remedy=_REMEDY.get(code))
+        how = f"ended by signal {-code}" if code < 0 else f"ended with code {code}"
+        lines = [line for line in log.read_text(encoding="utf-8", errors="replace").splitlines() if line.strip()]
+        words = "".join(f"\n    {line[:300]}" for line in lines[-_LOG_LINES:])
+        ended = f"The tool {how}{f'. What it printed last:{words}' if words else ''}"
+        return ToolAnswer(error=ended, remedy=_REMEDY.get(code))
     answer: ToolAnswer = pickle.loads(answered.read_bytes())  # noqa: S301 - written by our own child
     return answer
 
@@ -214,13 +215,6 @@ def end_group(process: subprocess.Popen[bytes]) -> None:
 
 
 _REMEDY = {-9: "It was killed, mostly because the memory ran out: use a machine with more."}
-
-
-def _ended(code: int, log: Path) -> str:
-    how = f"ended by signal {-code}" if code < 0 else f"ended with code {code}"
-    lines = [line for line in log.read_text(encoding="utf-8", errors="replace").splitlines() if line.strip()]
-    words = "".join(f"\n    {line[:300]}" for line in lines[-_LOG_LINES:])
-    return f"The tool {how}{f'. What it printed last:{words}' if words else ''}"
 
 
 def _sentence(text: str) -> str:

@@ -155,6 +155,11 @@ def _foretold(
     if old is None or new is None:
         return Foretold(quantise=name, tools=tools, missing=missing, reason="its time is not known")
     ops = _changes(old, new)
+    # The notes on formats that an engine computes otherwise than they are stored: they are why a gain is small.
+    known, notes = (() if each.provenance is None else each.provenance.notes for each in (before, after))
+    computed = tuple(
+        note for note in notes if (" are computed in " in note or " run at the speed of " in note) and note not in known
+    )
     return Foretold(
         quantise=name,
         tools=tools,
@@ -162,7 +167,7 @@ def _foretold(
         gain=gain_of(name, old.name, before, after),
         weight_bytes=after.model.weight_bytes,
         ops=ops,
-        why=(*_computed(before, after), *_kinds(ops, old.time_s)) or (_unchanged(engine, ops),),
+        why=(*computed, *_kinds(ops, old.time_s)) or (_unchanged(engine, ops),),
     )
 
 
@@ -175,14 +180,6 @@ def _changes(old: Phase, new: Phase) -> tuple[OpChange, ...]:
         if op.name in before
     ]
     return tuple(sorted(changes, key=lambda change: -abs(change.before_s - change.after_s)))
-
-
-def _computed(before: Profile, after: Profile) -> tuple[str, ...]:
-    """The notes on formats that an engine computes otherwise than they are stored: they are why a gain is small."""
-    known, notes = (() if each.provenance is None else each.provenance.notes for each in (before, after))
-    return tuple(
-        note for note in notes if (" are computed in " in note or " run at the speed of " in note) and note not in known
-    )
 
 
 def _unchanged(engine: EngineDescriptor, ops: tuple[OpChange, ...]) -> str:

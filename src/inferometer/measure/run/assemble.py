@@ -246,7 +246,17 @@ def _array_phases(subject: MeasuredSubject, raw: Raw, notes: list[str]) -> list[
     if raw.clean is None or not raw.clean.samples_s:
         return []
     layers = graph_layers(subject.graph, bind(subject.graph, subject.workload, subject.sizes), _stored_names(raw))
-    forward = _phase("forward", raw.clean.samples_s)
+    summary = summarise(raw.clean.samples_s, name="forward")
+    interval = summary.median_interval
+    forward = Phase(
+        name="forward",
+        time_s=summary.median,
+        low_s=interval.low if interval else None,
+        high_s=interval.high if interval else None,
+        statistic="median",
+        samples_s=tuple(raw.clean.samples_s),
+        clean_s=summary.median,
+    )
     launch_s = min(raw.launch_s or 0.0, forward.time_s)
     parts = {RUN: forward.time_s} if raw.launch_s is None else {"launch": launch_s, RUN: forward.time_s - launch_s}
     phase = _with_ops(replace(forward, parts=parts), raw.shapes, layers, notes)
@@ -357,20 +367,6 @@ def _text_phases(subject: MeasuredSubject, raw: Raw, notes: list[str]) -> list[P
     return phases + detokenise_phase(kept)
 
 
-def _phase(name: str, seconds: Sequence[float]) -> Phase:
-    summary = summarise(seconds, name=name)
-    interval = summary.median_interval
-    return Phase(
-        name=name,
-        time_s=summary.median,
-        low_s=interval.low if interval else None,
-        high_s=interval.high if interval else None,
-        statistic="median",
-        samples_s=tuple(seconds),
-        clean_s=summary.median,
-    )
-
-
 def _layers(subject: MeasuredSubject, raw: Raw, *, query: int, context: int) -> Layers:
     sizes = {"query": query, "context": context, "batch": subject.workload.batch}
     known = {name: size for name, size in sizes.items() if name in subject.graph.symbols}
@@ -445,19 +441,15 @@ def _environment(raw: Raw) -> Environment:
     if raw.opened is None:
         return environment
     uncounted = raw.counters.reason if raw.counters else None
+    # The process before and after the model was opened and at its peak; and the model's own part of it over time.
+    levels = {name: getattr(raw.memory, name) for name in ("before_bytes", "opened_bytes", "peak_bytes")}
+    memory: dict[str, Any] = {name: value for name, value in levels.items() if value is not None}
+    if series := memory_over_time(raw):
+        memory |= {"at_s": list(series), "model_bytes": list(series.values())}
     details = {
-        "placed": dict(raw.opened.placed), "memory": _memory(raw), "counters": uncounted, "call_s": raw.host_call_s,
+        "placed": dict(raw.opened.placed), "memory": memory, "counters": uncounted, "call_s": raw.host_call_s,
     }  # fmt: skip
     host = {**environment.host, **{name: value for name, value in details.items() if value}}
     return replace(
         environment, versions={**environment.versions, **raw.opened.versions}, threads=raw.opened.threads, host=host
     )
-
-
-def _memory(raw: Raw) -> dict[str, Any]:
-    """The process before and after the model was opened and at its peak; and the model's own part of it over time."""
-    levels = {name: getattr(raw.memory, name) for name in ("before_bytes", "opened_bytes", "peak_bytes")}
-    memory: dict[str, Any] = {name: value for name, value in levels.items() if value is not None}
-    if series := memory_over_time(raw):
-        memory |= {"at_s": list(series), "model_bytes": list(series.values())}
-    return memory

@@ -158,7 +158,16 @@ def _given(port: Port, text: str, sizes: Mapping[str, int]) -> Array:
     try:
         value = float(text)
     except ValueError:
-        return _fitting(port, _loaded(port, Path(text)), text)
+        path = Path(text)
+        try:
+            array: Array = np.load(path, allow_pickle=False)
+        except (OSError, ValueError, EOFError) as error:
+            why = error.strerror if isinstance(error, OSError) and error.strerror else str(error).rstrip(".")
+            raise FormatError(
+                f"The input {port.name!r} was to come from {str(path)!r}, which cannot be read: {why}.",
+                remedy="Give a number, or a file that numpy.save wrote.",
+            ) from None
+        return _fitting(port, array, text)
     return np.full(_shape(port, sizes), value).astype(port.dtype)
 
 
@@ -174,15 +183,3 @@ def _fitting(port: Port, array: Array, path: str) -> Array:
         f"{array.dtype} {list(array.shape)}.",
         remedy="Save an array of that type and shape, or say the sizes it has with --batch or --size.",
     )
-
-
-def _loaded(port: Port, path: Path) -> Array:
-    try:
-        array: Array = np.load(path, allow_pickle=False)
-    except (OSError, ValueError, EOFError) as error:
-        why = error.strerror if isinstance(error, OSError) and error.strerror else str(error).rstrip(".")
-        raise FormatError(
-            f"The input {port.name!r} was to come from {str(path)!r}, which cannot be read: {why}.",
-            remedy="Give a number, or a file that numpy.save wrote.",
-        ) from None
-    return array

@@ -146,7 +146,14 @@ def noise_between(mine: Formats, right: Formats, *, products: int, terms: int = 
 def formats_of_side(graph: Graph, stored: str | None, computed: str | None, sums: str | None = None) -> Formats:
     """`stored` is the format of weights that were made up; `computed` and `sums` are what the engine names."""
     weights = _known(stored or main_format(graph) or graph.precision) or "f32"
-    passed = [_known(computed) or _known(graph.precision) or "f32", *_narrowed(graph)]
+    # Formats of numbers that products read, or that are made for them by an op that quantises.
+    tensors = [
+        tensor
+        for _, op in graph.ops()
+        for tensor in (op.outputs[:1] if op.kind == "quantize" else op.inputs[:1] if op.kind in _PRODUCTS else ())
+    ]
+    narrowed = {tensor.dtype for tensor in tensors if tensor.dtype is not None and tensor.role == "activation"}
+    passed = [_known(computed) or _known(graph.precision) or "f32", *narrowed]
     if dtype(weights).arithmetic[0] == "i8":
         passed.append("q8_0")  # engines multiply such blocks with activations that they make 8 bits wide
     return Formats(weights=weights, activations=max(passed, key=rounding), sums=_known(sums) or "f32")
@@ -175,16 +182,6 @@ def _terms(op: Op) -> int:
         return int(op.get("in_channels", 0)) // int(op.get("groups", 1) or 1) * window
     inner = op.get("contracted", op.get("in_features", 0))  # as readers of files and of configurations name it
     return inner if isinstance(inner, int) else 0
-
-
-def _narrowed(graph: Graph) -> set[str]:
-    """Formats of numbers that products read, or that are made for them by an op that quantises."""
-    tensors = [
-        tensor
-        for _, op in graph.ops()
-        for tensor in (op.outputs[:1] if op.kind == "quantize" else op.inputs[:1] if op.kind in _PRODUCTS else ())
-    ]
-    return {tensor.dtype for tensor in tensors if tensor.dtype is not None and tensor.role == "activation"}
 
 
 def _known(name: str | None) -> str | None:

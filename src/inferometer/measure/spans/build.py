@@ -177,18 +177,14 @@ def _nested(table: _SpanTable) -> Ints:
     if columns["link"] is not None and columns["above"] is not None:
         nest.follow_links(parent, columns["link"], columns["above"])
         nest.require_tree(parent)  # links may come from a file that is not whole
-    homes = _homes(table.lanes)
+    # For each lane of a task the lane of its thread; −1 for a thread's own, and where that has no spans.
+    threads = {(lane.process, lane.thread): number for number, lane in enumerate(table.lanes) if lane.task is None}
+    found = [-1 if lane.task is None else threads.get((lane.process, lane.thread), -1) for lane in table.lanes]
+    homes = np.asarray(found, dtype=np.int64)
     for home in np.unique(homes[homes >= 0]).tolist():
         inner = np.flatnonzero((homes[lanes] == home) & (parent < 0))
         nest.enclose(parent, starts, ends, inner, np.flatnonzero(lanes == home))
     return parent
-
-
-def _homes(lanes: Sequence[Lane]) -> Ints:
-    """For each lane of a task the lane of its thread; −1 for a thread's own, and where that has no spans."""
-    threads = {(lane.process, lane.thread): number for number, lane in enumerate(lanes) if lane.task is None}
-    homes = [-1 if lane.task is None else threads.get((lane.process, lane.thread), -1) for lane in lanes]
-    return np.asarray(homes, dtype=np.int64)
 
 
 def _apply_notes(table: _SpanTable) -> None:

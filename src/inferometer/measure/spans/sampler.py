@@ -63,13 +63,10 @@ class Sampler:
             for column, value in zip(self._values, values, strict=True):
                 column.append(value)
             if len(self._times) > _READINGS_AT_MOST:
-                self._thin()
-
-    def _thin(self) -> None:
-        self._times[:] = self._times[::2]
-        for column in self._values:
-            column[:] = column[::2]
-        self.interval_s *= 2
+                self._times[:] = self._times[::2]
+                for column in self._values:
+                    column[:] = column[::2]
+                self.interval_s *= 2
 
     def power(self) -> Power:
         """What has been read so far. A reading that failed once is left out of its series."""

@@ -145,7 +145,14 @@ def lease(connection: Connection, asking: Mapping[str, int | None], moment: Mome
     of = fleet_devices.c
     columns = (of.name, of.state, of.labels, of.failures, of.everyone, of.probes, of.probe_us, of.token)
     known = {row.name: row for row in connection.execute(beat.returning(*columns))}
-    leases = _held(connection, known, now_us + round(timing.lease_s * 1e6), timing)
+    # What these devices have already, which they keep until then.
+    until = now_us + round(timing.lease_s * 1e6)
+    query = leased_query().where(fleet_jobs.c.device.in_(known), literal_column(HELD_ONLY))
+    rows = connection.execute(query).mappings().all()
+    if rows:
+        mine = fleet_jobs.c.id.in_([row["id"] for row in rows])
+        connection.execute(update(fleet_jobs).where(mine).values(lease_until_us=until))
+    leases = {row["device"]: _leased({**row, "lease_until_us": until}, timing) for row in rows}
     free = [name for name in asking if name in known and name not in leases and _may_have_more(known[name])]
     free = _let_in(connection, {name: known[name].token for name in free}, now_us)
     limited = _limits(connection, [name for name in free if not known[name].everyone])
@@ -214,16 +221,6 @@ def others_can(connection: Connection, wanted: Wanted, project: int, without: Co
         and fits(wanted, device.name, device.labels)
         for device in devices_of(connection, facts=False, project=project)
     )
-
-
-def _held(connection: Connection, devices_: Collection[str], until: int, timing: LeaseTiming) -> dict[str, Lease]:
-    """What these devices have already, which they keep until then."""
-    query = leased_query().where(fleet_jobs.c.device.in_(devices_), literal_column(HELD_ONLY))
-    rows = connection.execute(query).mappings().all()
-    if rows:
-        mine = fleet_jobs.c.id.in_([row["id"] for row in rows])
-        connection.execute(update(fleet_jobs).where(mine).values(lease_until_us=until))
-    return {row["device"]: _leased({**row, "lease_until_us": until}, timing) for row in rows}
 
 
 def leased_query() -> Select[Any]:

@@ -44,7 +44,9 @@ class Trust:
 
 def grade(checks: Sequence[LeaseCheck], repeated: Iterable[Sequence[float]] = ()) -> Trust:
     """`repeated` are the times of each job that was measured there more than once."""
-    moved, repeats = sum(check.moved for check in checks), _spread(_differences(repeated))
+    # Of each time from the median of its job.
+    differences = [abs(time_s / median(times) - 1) for times in repeated if len(times) > 1 for time_s in times]
+    moved, repeats = sum(check.moved for check in checks), _spread(differences)
     if len(checks) < LEASES:
         why = f"It has had {len(checks)} of the {LEASES} leases that a grade needs."
         return Trust(grade="ungraded", why=why, leases=len(checks), moved=moved, repeats=repeats)
@@ -58,11 +60,6 @@ def grade(checks: Sequence[LeaseCheck], repeated: Iterable[Sequence[float]] = ()
     if moved:
         why += f" The reference moved by more than {MOVED:.0%} within {moved} of them: those jobs are marked."
     return Trust(grade=given, why=why, leases=len(checks), moved=moved, references=references, repeats=repeats)
-
-
-def _differences(repeated: Iterable[Sequence[float]]) -> list[float]:
-    """Of each time from the median of its job."""
-    return [abs(time_s / median(times) - 1) for times in repeated if len(times) > 1 for time_s in times]
 
 
 def _spread(apart: Sequence[float]) -> DifferenceSpread | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from math import ceil, log2
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from inferometer.core.finding import Finding
 from inferometer.core.profile import COUNTED
@@ -34,7 +34,12 @@ def memory_bound(case: Case) -> Finding | None:
     share = case.regimes(phase)["memory"]
     weights = _weight_share(case, phase)
     changes, way = _lighter(case, weights)
-    gained = _gained(case, phase, changes[0])
+    # A larger batch gains throughput, a smaller format latency.
+    change = changes[0]
+    if change.startswith("batch="):
+        gained = more(case.throughput(change, phase))
+    else:
+        gained = faster(case.price(change, phase.name))
     if gained and gained["gain"] < _WORTH_TRYING:
         gained, changes = {}, ()
     return Finding(
@@ -192,13 +197,6 @@ def _indicators(case: Case, phase: Phase) -> dict[str, float | None]:
         "intensity_flop_per_byte": phase_roof.point.intensity,
         "ridge_flop_per_byte": case.roof.ridge,
     }
-
-
-def _gained(case: Case, phase: Phase, change: str) -> dict[str, Any]:
-    """A larger batch gains throughput, a smaller format latency."""
-    if change.startswith("batch="):
-        return more(case.throughput(change, phase))
-    return faster(case.price(change, phase.name))
 
 
 def _weight_share(case: Case, phase: Phase) -> float | None:

@@ -58,9 +58,10 @@ def host_facts(host: Host) -> list[Fact]:
         f"L{cache.level} {format_capacity(cache.total_bytes)}" for cache in cpu.caches if cache.kind != "instruction"
     )
     sensors = ", ".join(sensor.name for sensor in host.sensors if sensor.available)
+    clock = "" if cpu.max_hz is None else f"up to {format_quantity(cpu.max_hz, 'Hz')}"
     return [
         ("cpu", cpu.model or "unknown", cpu.architecture or ""),
-        ("cores", f"{_known(cpu.physical_cores)} physical, {_known(cpu.logical_cores)} logical", _clock(cpu.max_hz)),
+        ("cores", f"{_known(cpu.physical_cores)} physical, {_known(cpu.logical_cores)} logical", clock),
         ("instructions", " ".join(cpu.flags) or "unknown", ""),
         ("caches", caches or "unknown", "all cores together"),
         (
@@ -77,10 +78,6 @@ def host_facts(host: Host) -> list[Fact]:
 
 def _known(value: int | None) -> str:
     return "unknown" if value is None else str(value)
-
-
-def _clock(hertz: float | None) -> str:
-    return "" if hertz is None else f"up to {format_quantity(hertz, 'Hz')}"
 
 
 def _limits(cpus: float | None, memory_bytes: int | None) -> str:

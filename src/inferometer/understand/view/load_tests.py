@@ -126,7 +126,8 @@ def load_card(profile: Profile, result: LoadResult) -> Card:
     level, figures = served.levels[served.headline], result.headline
     several = len(served.levels) > 1
     by = other_tool(profile)
-    facts = [("load", level.name, _load_words(served, several=several))]
+    load_words = f"{served.arrivals}; of {len(served.levels)} levels" if several else served.arrivals or ""
+    facts = [("load", level.name, load_words)]
     facts += list(_figure_facts(level, figures))
     return Card(
         title=profile_title(profile),
@@ -175,10 +176,6 @@ def load_view(profile: Profile) -> View:
     tables = [distribution_table(result)] if result.headline.has_times else []
     tables += [level_table(result)] if len(result.figures) > 1 else []
     return View(card=load_card(profile, result), tables=tuple(tables))
-
-
-def _load_words(served: Served, *, several: bool) -> str:
-    return f"{served.arrivals}; of {len(served.levels)} levels" if several else served.arrivals or ""
 
 
 def _figure_facts(level: Level, figures: LevelFigures) -> Iterator[tuple[str, str, str]]:

@@ -134,7 +134,14 @@ def _links(structure: Structure, ops: Sequence[OpTime]) -> tuple[list[tuple[int,
     places: dict[str, int] = {}
     for index, name in enumerate(structure.names):
         places.setdefault(name, index)
-    equal = _equal_layers(structure)
+    # For each layer of a block's first repetition, the same layer in the others: a prediction has one row for all.
+    equal: dict[int, tuple[int, ...]] = {}
+    start = 0
+    for block in structure.blocks:
+        for offset in range(block.ops if block.count > 1 else 0):
+            first = start + offset
+            equal[first] = tuple(first + repetition * block.ops for repetition in range(1, block.count))
+        start += block.ops * block.count
     named = {op.name for op in ops}
     links: list[tuple[int, int, float]] = []
     left = 0
@@ -153,15 +160,3 @@ def _links(structure: Structure, ops: Sequence[OpTime]) -> tuple[list[tuple[int,
         inside = [copy for at in fused if at != main for copy in (at, *(equal.get(at, ()) if others else ()))]
         links += [(at, row, 0.0) for at in inside]
     return links, left
-
-
-def _equal_layers(structure: Structure) -> dict[int, tuple[int, ...]]:
-    """For each layer of a block's first repetition, the same layer in the others: a prediction has one row for all."""
-    equal: dict[int, tuple[int, ...]] = {}
-    start = 0
-    for block in structure.blocks:
-        for offset in range(block.ops if block.count > 1 else 0):
-            first = start + offset
-            equal[first] = tuple(first + repetition * block.ops for repetition in range(1, block.count))
-        start += block.ops * block.count
-    return equal

@@ -62,7 +62,11 @@ _TUNED = (
 
 
 def prepared_table(prepared: Prepared) -> ReportTable:
-    return ReportTable(columns=_STEPS, rows=tuple(_step(row) for row in prepared.steps), note=_note(prepared))
+    lines = [whole_text(prepared)]
+    lines += [f"{row.name}: {note}" for row in prepared.steps for note in row.notes]
+    return ReportTable(
+        columns=_STEPS, rows=tuple(_step(row) for row in prepared.steps), note="\n".join([*lines, *prepared.notes])
+    )
 
 
 def _step(row: StepResult) -> dict[str, Any]:
@@ -89,12 +93,6 @@ def gain_text(gain: float | None, low: float | None = None, high: float | None =
         return None
     interval = "" if low is None or high is None or low == high else f" ({low:.2g} to {high:.2g})"
     return f"{gain:.2f} ×{interval}"
-
-
-def _note(prepared: Prepared) -> str:
-    lines = [whole_text(prepared)]
-    lines += [f"{row.name}: {note}" for row in prepared.steps for note in row.notes]
-    return "\n".join([*lines, *prepared.notes])
 
 
 def whole_text(prepared: Prepared) -> str:

@@ -347,7 +347,13 @@ def operations(recording: Recording) -> str:
         ]
         if stats.memory_delta_bytes is not None:
             peak = "unknown" if stats.memory_peak_bytes is None else f"{stats.memory_peak_bytes:.0f} bytes"
-            lines += ["  Memory:", *_allocated(stats), f"    Peak usage: {peak}"]
+            # What the spans that ended with more memory than they began with took, and what all of them kept.
+            grown = next((value for key, value in stats.memory.items() if key.endswith("_grown_bytes")), None)
+            total = (
+                [] if grown is None else [f"    Total allocated: {grown:.0f} bytes, {grown / stats.count:.0f} a call"]
+            )
+            allocated = [*total, f"    Kept: {stats.memory_delta_bytes:.0f} bytes"]
+            lines += ["  Memory:", *allocated, f"    Peak usage: {peak}"]
     return "\n".join([*lines, "", headline(recording), *recording.run.notes])
 
 
@@ -363,13 +369,6 @@ def _tail(name: str, seconds: Floats) -> str:
     if found.value is None or found.low is None:
         return f"– (too few measurements: about {found.needed} are needed)"
     return f"{_milliseconds(found.value)} (at least {_milliseconds(found.low)}; {found.needed} close it from above)"
-
-
-def _allocated(stats: SpanStats) -> list[str]:
-    """What the spans that ended with more memory than they began with took, and what all of them kept."""
-    grown = next((value for key, value in stats.memory.items() if key.endswith("_grown_bytes")), None)
-    total = [] if grown is None else [f"    Total allocated: {grown:.0f} bytes, {grown / stats.count:.0f} a call"]
-    return [*total, f"    Kept: {stats.memory_delta_bytes:.0f} bytes"]
 
 
 def text(recording: Recording) -> Iterable[bytes]:

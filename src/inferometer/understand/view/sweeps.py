@@ -46,7 +46,15 @@ def sweep_table(rows: RowSource, *, most: int | None = None, title: str | None =
     records = [_with_intervals(record) for record in islice(rows.records(), most)]
     same = {name for name in INPUTS if len(records) > 1 and len({record[name] for record in records}) == 1}
     columns = filled((*(_input(name) for name in INPUTS if name not in same), *_OUTPUTS), records)
-    return ReportTable(columns=columns, rows=tuple(records), title=title, note=_note(records, same, len(rows)) or None)
+    total = len(rows)
+    parts = []
+    if same and records:
+        shown = [f"{name} {records[0][name]}" for name in INPUTS if name in same and records[0][name] not in {None, 1}]
+        if shown:
+            parts.append(f"Throughout: {', '.join(shown)}.")
+    if total > len(records):
+        parts.append(f"{counted(total - len(records), 'more row')}: --out FILE writes all of them.")
+    return ReportTable(columns=columns, rows=tuple(records), title=title, note=" ".join(parts) or None)
 
 
 def sweep_view(rows: Rows) -> View:
@@ -78,14 +86,3 @@ def _with_intervals(record: dict[str, Any]) -> dict[str, Any]:
 
 def _input(name: str) -> Column:
     return Column(key=name, heading=name, exact=COLUMNS[name].kind == "whole")
-
-
-def _note(records: list[dict[str, Any]], same: set[str], total: int) -> str:
-    parts = []
-    if same and records:
-        shown = [f"{name} {records[0][name]}" for name in INPUTS if name in same and records[0][name] not in {None, 1}]
-        if shown:
-            parts.append(f"Throughout: {', '.join(shown)}.")
-    if total > len(records):
-        parts.append(f"{counted(total - len(records), 'more row')}: --out FILE writes all of them.")
-    return " ".join(parts)

@@ -71,13 +71,6 @@ def transposed(nodes: Nodes, value: WrittenValue, *order: int) -> WrittenValue:
     return WrittenValue(name, tuple(value.shape[axis] for axis in order))
 
 
-def _sliced(nodes: Nodes, value: WrittenValue, axis: int, start: int, end: int) -> WrittenValue:
-    """`end` may lie beyond the axis."""
-    name = nodes.add("Slice", value.name, nodes.wholes(start), nodes.wholes(end), nodes.wholes(axis))
-    length = end - start
-    return WrittenValue(name, (*value.shape[:axis], length, *value.shape[axis + 1 :]))
-
-
 def reinterpreted(nodes: Nodes, value: WrittenValue, shape: Sequence[Dim], *, last: bool = False) -> WrittenValue:
     """Look at a value in another shape: a reshape, a transpose, or a part of it (`last`: from the end)."""
     shape = tuple(shape)
@@ -85,7 +78,12 @@ def reinterpreted(nodes: Nodes, value: WrittenValue, shape: Sequence[Dim], *, la
     if have == want:
         return WrittenValue(value.name, shape)
     if sorted(have) == sorted(want):
-        return transposed(nodes, value, *_order(have, want))
+        left = list(enumerate(have))
+        order = []
+        for size in want:
+            place = next(index for index, (_, other) in enumerate(left) if other == size)
+            order.append(left.pop(place)[0])
+        return transposed(nodes, value, *order)
     if len(have) == 4 and want == (have[0], have[2] * have[3], have[1]):  # a plane as a sequence of tokens
         rows = reshaped(nodes, value, (value.shape[0], value.shape[1], shape[1]))
         return transposed(nodes, rows, 0, 2, 1)
@@ -115,20 +113,14 @@ def _part(
     if len(differing) == 1 and isinstance(shape[differing[0]], int):
         axis, count = differing[0], want[differing[0]]
         start, end = (-count, 2**62) if last else (0, count)
-        part = _sliced(nodes, value, axis, start, end)
+        # `end` may lie beyond the axis.
+        name = nodes.add("Slice", value.name, nodes.wholes(start), nodes.wholes(end), nodes.wholes(axis))
+        length = end - start
+        part = WrittenValue(name, (*value.shape[:axis], length, *value.shape[axis + 1 :]))
         return WrittenValue(part.name, shape)
     raise InferometerError(
         f"{nodes.scope!r} looks at {shown(value.shape)} as {shown(shape)}, which cannot be lowered to ONNX."
     )
-
-
-def _order(have: tuple[int, ...], want: tuple[int, ...]) -> list[int]:
-    left = list(enumerate(have))
-    order = []
-    for size in want:
-        place = next(index for index, (_, other) in enumerate(left) if other == size)
-        order.append(left.pop(place)[0])
-    return order
 
 
 def concat_axis(parts: Sequence[tuple[Dim, ...]], whole: tuple[Dim, ...]) -> int | None:

@@ -89,15 +89,11 @@ def written_out(graph: Graph, sizes: Mapping[str, int]) -> TfliteProgram:
         made |= {value.name: value for value in step.outputs}
         steps.append(step)
     outputs = tuple(made[tensor.name] for tensor in graph.outputs)
-    return TfliteProgram(steps=tuple(steps), inputs=inputs, outputs=outputs, readers=_readers(steps))
-
-
-def _readers(steps: list[TfliteStep]) -> dict[TfliteValue, tuple[TfliteStep, ...]]:
     readers: dict[TfliteValue, tuple[TfliteStep, ...]] = {}
     for step in steps:
         for value in step.inputs:
             readers[value] = (*readers.get(value, ()), step)
-    return readers
+    return TfliteProgram(steps=tuple(steps), inputs=inputs, outputs=outputs, readers=readers)
 
 
 def _read(reader: str, name: str, made: Mapping[str, TfliteValue]) -> TfliteValue:

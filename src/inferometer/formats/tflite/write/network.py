@@ -270,17 +270,15 @@ class Network:
 
     def add(self, kind: str, inputs: tuple[int, ...], result: TfliteStored, **options: Any) -> int:
         """An operator with one result; its tensor."""
-        made = self.tensor(replace(result, name=self._fresh(result.name)))
+        # Several operators of a kind may serve one layer.
+        name = result.name
+        count = self._names.get(name, 0)
+        self._names[name] = count + 1
+        made = self.tensor(replace(result, name=name if count == 0 else f"{name}_{count}"))
         if "fused" in options:
             options["fused"] = _FUSED[options["fused"]]
         self.operators.append(WrittenOperator(kind=kind, inputs=inputs, outputs=(made,), options=options))
         return made
-
-    def _fresh(self, name: str) -> str:
-        """Several operators of a kind may serve one layer."""
-        count = self._names.get(name, 0)
-        self._names[name] = count + 1
-        return name if count == 0 else f"{name}_{count}"
 
 
 def model_of(network: Network, description: str) -> TableNode:

@@ -203,7 +203,12 @@ class OidcProvider:
         with self._lock:
             for _ in range(2):
                 if self._keys is not None:
-                    key = _key_in(self._keys[1], kid)
+                    # By its name; one without a name only if it is the only one.
+                    keys = self._keys[1]
+                    named = [key for key in keys.keys if key.key_id == kid]
+                    if not named and not kid and len(keys.keys) == 1:
+                        named = keys.keys
+                    key = named[0].key if named else None
                     if key is not None and self._clock() - self._keys[0] < _KEPT_S:
                         return key
                     if self._clock() - self._keys[0] < _ASKED_AGAIN_S:
@@ -211,14 +216,6 @@ class OidcProvider:
                 found = self._fetch(urllib.request.Request(address))  # noqa: S310 - as above
                 self._keys = self._clock(), _jwt().PyJWKSet.from_dict(found)
         raise HubError(403, "The provider's answer is not valid: it is signed with a key that is not the provider's.")
-
-
-def _key_in(keys: Any, kid: str) -> Any:
-    """By its name; one without a name only if it is the only one."""
-    named = [key for key in keys.keys if key.key_id == kid]
-    if not named and not kid and len(keys.keys) == 1:
-        named = keys.keys
-    return named[0].key if named else None
 
 
 def identity_of(claims: Mapping[str, Any], issuer: str) -> Identity:

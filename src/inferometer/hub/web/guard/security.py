@@ -48,7 +48,10 @@ class RateLimit:
         left = self._left(client, now)
         if left < cost:
             return (cost - left) / self._per_s
-        self._put(client, left - cost, now)
+        self._buckets[client] = (left - cost, now)
+        self._buckets.move_to_end(client)
+        while len(self._buckets) > _MOST_CLIENTS:
+            self._buckets.popitem(last=False)
         return 0.0
 
     def spent(self, client: str) -> bool:
@@ -58,12 +61,6 @@ class RateLimit:
     def _left(self, client: str, now: float) -> float:
         left, since = self._buckets.get(client, (self._burst, now))
         return min(self._burst, left + (now - since) * self._per_s)
-
-    def _put(self, client: str, left: float, now: float) -> None:
-        self._buckets[client] = (left, now)
-        self._buckets.move_to_end(client)
-        while len(self._buckets) > _MOST_CLIENTS:
-            self._buckets.popitem(last=False)
 
 
 COOKIE = "inferometer_session"
@@ -214,7 +211,8 @@ class RequestGuard:
         """
         if not text or not _FORMS[kind].fullmatch(text):
             return None
-        mark = _mark(text)
+        # A token as a key to count by: not the text, which should be in as few places as possible.
+        mark = hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
         agent = request.scope["path"].startswith(AGENTS)
         state, now = None if agent else await self._store_mark.now(), time.time()
         if mark in self._held:
@@ -263,11 +261,6 @@ def _scope(request: Request) -> Literal["read", "write", "agent"]:
     path = request.scope["path"]
     reads = request.method in _SAFE or _QUESTIONS.fullmatch(path) is not None or _OWN.fullmatch(path) is not None
     return "read" if reads else "write"
-
-
-def _mark(text: str) -> str:
-    """A token as a key to count by: not the text, which should be in as few places as possible."""
-    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
 
 
 class _HeaderSender:

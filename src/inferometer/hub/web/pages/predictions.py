@@ -44,18 +44,8 @@ if TYPE_CHECKING:
 
 def predictions(wanted: PredictRequest) -> list[dict[str, Any]]:
     """An answer for each device. An unknown name is an error; a model that cannot run there is an answer."""
-    asked = _asked(wanted)
-    for change in map(parse_change, wanted.what_if):
-        if change.key == "on":  # the command takes a file there
-            catalog_device(change.value)
-    return [_prediction(wanted, asked, catalog_device(name)) for name in wanted.devices]
-
-
-def _asked(wanted: PredictRequest) -> dict[str, Any]:
-    """The fields that are set, by their keywords in Python; what a name stands for is looked up, never a path.
-
-    One that this model would not use is refused, as on the command line.
-    """
+    # The fields that are set, by their keywords in Python; what a name stands for is looked up, never a path. One that
+    # this model would not use is refused, as on the command line.
     finders: dict[str, Callable[[Any], Any]] = {
         "models": catalog_model, "devices": catalog_device, "calibrations": stored_calibration,
     }  # fmt: skip
@@ -64,7 +54,10 @@ def _asked(wanted: PredictRequest) -> dict[str, Any]:
         value = getattr(wanted, name, None)  # sizes are read with the answer, which says what is wrong with them
         if value not in (None, False, []):
             asked[name] = finders[field.catalog](value) if field.catalog in finders else value
-    return asked
+    for change in map(parse_change, wanted.what_if):
+        if change.key == "on":  # the command takes a file there
+            catalog_device(change.value)
+    return [_prediction(wanted, asked, catalog_device(name)) for name in wanted.devices]
 
 
 def _prediction(wanted: PredictRequest, asked: dict[str, Any], device: Device) -> dict[str, Any]:

@@ -87,7 +87,10 @@ def _converted(  # noqa: PLR0913, PLR0917 - as above
 ) -> ConvertedProbe:
     exported = source_of(step) == EXPORTED
     order = _program(probe, run, folder, tools) if exported else _network(probe, run, weights, folder)
-    made = carry_out(step, _to(step, order), folder, seconds_at_most=_LONGEST_S, tools=tools)
+    to = ToolOrder(
+        source=order.source, target=order.source, format=step.gives, shapes=order.shapes, dtypes=order.dtypes
+    )
+    made = carry_out(step, to, folder, seconds_at_most=_LONGEST_S, tools=tools)
     if not (step.renames or exported):
         return ConvertedProbe(path=made.path, graph=graph_of(probe), shapes=order.shapes)
     graph = read(str(made.path))
@@ -100,12 +103,6 @@ def _converted(  # noqa: PLR0913, PLR0917 - as above
         shapes=input_shapes(graph, binding),
         nodes=file_nodes(graph, binding),
         laid_out=not exported,
-    )
-
-
-def _to(step: PrepareStep, order: ToolOrder) -> ToolOrder:
-    return ToolOrder(
-        source=order.source, target=order.source, format=step.gives, shapes=order.shapes, dtypes=order.dtypes
     )
 
 

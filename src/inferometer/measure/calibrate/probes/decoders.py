@@ -365,19 +365,14 @@ class DecoderProvider:
             workload=workload,
         )  # fmt: skip
         if probe.role == "overhead" and ran.phase == "decode":
-            kernel_s = self._launch_s(known, ran, points)
+            # Of the smallest probe's step, without its own work at a third of the peaks. A pipeline does more between
+            # two steps than launch kernels: no launch takes longer than a kernel mostly does.
+            kernel_s = max(_LEAST_LAUNCH * ran.seconds, ran.seconds - _SLOWEST * known.floor_s) / known.launches
+            taken = [point.seconds / point.launches for point in points if point.launches]
+            kernel_s = min(kernel_s, median(taken)) if taken and self._converter is not None else kernel_s
             self._beside.kernel_s = kernel_s
             points += (overhead("kernel", kernel_s, dtype=self.weights, probe=probe.name),)
         return points
-
-    def _launch_s(self, known: PricedProbe, ran: PhaseTimes, points: Sequence[OpPoint]) -> float:
-        """Of the smallest probe's step, without its own work at a third of the peaks.
-
-        A pipeline does more between two steps than launch kernels: no launch takes longer than a kernel mostly does.
-        """
-        kernel_s = max(_LEAST_LAUNCH * ran.seconds, ran.seconds - _SLOWEST * known.floor_s) / known.launches
-        taken = [point.seconds / point.launches for point in points if point.launches]
-        return min(kernel_s, median(taken)) if taken and self._converter is not None else kernel_s
 
     def priced(self, graph: Graph, ran: PhaseTimes, weights: str | None = None) -> PricedProbe:
         """`weights` is needed if the graph is not a file's: a file states their format itself."""

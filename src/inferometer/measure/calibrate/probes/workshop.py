@@ -37,7 +37,15 @@ class Workshop:
     _log: Path | None = None
 
     def __call__(self, step: PrepareStep, order: ToolOrder, folder: Path, seconds_at_most: float) -> ToolAnswer:
-        process, log = self._running()
+        if self._process is None or self._log is None:
+            number, name = tempfile.mkstemp(prefix="inferometer-tools-", suffix=".txt")
+            with os.fdopen(number, "wb") as printed:
+                self._process = subprocess.Popen(  # noqa: S603 - our own module
+                    [sys.executable, "-m", __name__], stdin=subprocess.PIPE, stdout=printed, stderr=subprocess.STDOUT,
+                    start_new_session=True,
+                )  # fmt: skip
+            self._log = Path(name)
+        process, log = self._process, self._log
         asked, answered = folder / "order", folder / "answer"
         asked.write_bytes(pickle.dumps((step.work, order, answered)))
         until = time.monotonic() + seconds_at_most
@@ -59,17 +67,6 @@ class Workshop:
         if code is not None:
             self._drop()
         return answer
-
-    def _running(self) -> tuple[subprocess.Popen[bytes], Path]:
-        if self._process is None or self._log is None:
-            number, name = tempfile.mkstemp(prefix="inferometer-tools-", suffix=".txt")
-            with os.fdopen(number, "wb") as printed:
-                self._process = subprocess.Popen(  # noqa: S603 - our own module
-                    [sys.executable, "-m", __name__], stdin=subprocess.PIPE, stdout=printed, stderr=subprocess.STDOUT,
-                    start_new_session=True,
-                )  # fmt: skip
-            self._log = Path(name)
-        return self._process, self._log
 
     def _drop(self) -> None:
         if self._process is not None:

@@ -176,8 +176,27 @@ class Kernels:
         yield from self._mixtures()
         yield from self._attentions()
         yield from self._texts()
-        yield from self._patches()
-        yield from self._matmuls()
+        # Patches of an image attend to each other without a mask, whatever the runtime does with texts.
+        for (heads, dim, query), batch in product(self.sizes.patches, self.sizes.images):
+            sequences = batch * (64 if query < _WINDOW else 1)  # windows of an image are many
+            yield KernelCase(
+                single=ops.attention(sequences, (heads, heads), dim, query=query, cached=False),
+                probe=f"patches {heads}x{dim} {query}",
+                time=partial(self._mutual, sequences, heads, dim, query),
+                seconds=0.1,
+            )
+        # The two products of attention that no kernel fuses.
+        for (heads, dim, query), batch in product(self.sizes.patches, self.sizes.images):
+            # Where a window is that small an image has many, and all of them are one call.
+            many = batch * heads * (64 if query < _WINDOW else 1)
+            for inner, outputs in ((dim, query), (query, dim)):
+                if many * query * (inner + 2 * outputs) * self.format.itemsize <= self.sizes.most_bytes:
+                    yield KernelCase(
+                        single=ops.matmul(many, query, inner, outputs),
+                        probe=f"matmul {heads}x{dim} {query}",
+                        time=partial(self._matmul, many, query, inner, outputs),
+                        seconds=0.1,
+                    )
         yield from self._vectors()
         yield from self._convolutions()
 
@@ -284,31 +303,6 @@ class Kernels:
         mask = padding_mask(self.torch, batch, query, self.clock.place)
         attend = self.torch.nn.functional.scaled_dot_product_attention
         return self.clock.replayed(self._compiled(lambda: attend(q, k, v, attn_mask=mask)))
-
-    def _patches(self) -> Iterator[KernelCase]:
-        """Patches of an image attend to each other without a mask, whatever the runtime does with texts."""
-        for (heads, dim, query), batch in product(self.sizes.patches, self.sizes.images):
-            sequences = batch * (64 if query < _WINDOW else 1)  # windows of an image are many
-            yield KernelCase(
-                single=ops.attention(sequences, (heads, heads), dim, query=query, cached=False),
-                probe=f"patches {heads}x{dim} {query}",
-                time=partial(self._mutual, sequences, heads, dim, query),
-                seconds=0.1,
-            )
-
-    def _matmuls(self) -> Iterator[KernelCase]:
-        """The two products of attention that no kernel fuses."""
-        for (heads, dim, query), batch in product(self.sizes.patches, self.sizes.images):
-            # Where a window is that small an image has many, and all of them are one call.
-            many = batch * heads * (64 if query < _WINDOW else 1)
-            for inner, outputs in ((dim, query), (query, dim)):
-                if many * query * (inner + 2 * outputs) * self.format.itemsize <= self.sizes.most_bytes:
-                    yield KernelCase(
-                        single=ops.matmul(many, query, inner, outputs),
-                        probe=f"matmul {heads}x{dim} {query}",
-                        time=partial(self._matmul, many, query, inner, outputs),
-                        seconds=0.1,
-                    )
 
     def _matmul(self, many: int, rows: int, inner: int, outputs: int) -> KernelTiming:
         x, y = self._new(many, rows, inner), self._new(many, inner, outputs)

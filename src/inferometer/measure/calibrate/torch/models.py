@@ -188,7 +188,8 @@ class ProbeModels:
         if self._kept is None or self._kept[0] != run.model:
             self._kept = None  # before the next is made: two may not fit
             form = torch_dtype(self.clock.torch, self.dtype)
-            self._kept = (run.model, _made(self.clock, config, form, modules=self._by_modules()))
+            by_modules = self.runtime.execution == "launched" and builds_modules()
+            self._kept = (run.model, _made(self.clock, config, form, modules=by_modules))
         with self.clock.torch.inference_mode():
             timing = self._timed(self._kept[1], run, config)
         step = StepPoint(
@@ -196,9 +197,6 @@ class ProbeModels:
             batch=run.batch, query=run.query, context=run.context, image=run.image,
         )  # fmt: skip
         return CandidateResult(steps=(step,), runs=timing.runs)
-
-    def _by_modules(self) -> bool:
-        return self.runtime.execution == "launched" and builds_modules()
 
     def _timed(self, net: _Net, run: _Run, config: Mapping[str, Any]) -> KernelTiming:
         masked = self.runtime.attention != "flash"
@@ -310,7 +308,12 @@ def _decoder_layer(  # noqa: PLR0913, PLR0917 - a layer's tensors: attention, an
     q, k, v = (linear(h, layer[name]).unflatten(-1, (-1, dim)).transpose(1, 2) for name in ("q", "k", "v"))
     q, k = (heads * turns[0] + _turned(torch, heads) * turns[1] for heads in (q, k))
     k, v = _with_cache(torch, k, v, cache, place, fixed=mask is not None)
-    return x + linear(_attended(torch, q, k, v, mask), layer["o"])
+    attend = torch.nn.functional.scaled_dot_product_attention
+    if mask is None:
+        attended = attend(q, k, v, is_causal=q.shape[2] > 1, enable_gqa=q.shape[1] != k.shape[1])
+    else:
+        attended = attend(q, *(repeated(cache, q.shape[1]) for cache in (k, v)), attn_mask=mask)
+    return x + linear(attended.transpose(1, 2).flatten(2), layer["o"])
 
 
 def _fed_forward(torch: Any, layer: dict[str, Any], h: Any) -> Any:
@@ -349,15 +352,6 @@ def _with_cache(torch: Any, k: Any, v: Any, cache: Any, place: Any, *, fixed: bo
         return keys, values
     new = k.shape[2]
     return torch.cat([keys[:, :, :-new], k], dim=2), torch.cat([values[:, :, :-new], v], dim=2)
-
-
-def _attended(torch: Any, q: Any, k: Any, v: Any, mask: Any) -> Any:
-    attend = torch.nn.functional.scaled_dot_product_attention
-    if mask is None:
-        attended = attend(q, k, v, is_causal=q.shape[2] > 1, enable_gqa=q.shape[1] != k.shape[1])
-    else:
-        attended = attend(q, *(repeated(cache, q.shape[1]) for cache in (k, v)), attn_mask=mask)
-    return attended.transpose(1, 2).flatten(2)
 
 
 # an encoder

@@ -7,14 +7,11 @@ revision = "0003"
 down_revision = "0002"
 
 
-def _word(length: int) -> sa.types.TypeEngine[str]:
-    return sa.String(length).with_variant(sa.String(length, collation="C"), "postgresql")
-
-
 def upgrade() -> None:
+    word = sa.String(200).with_variant(sa.String(200, collation="C"), "postgresql")
     op.create_table(
         "devices",
-        sa.Column("name", _word(200), primary_key=True),
+        sa.Column("name", word, primary_key=True),
         sa.Column("title", sa.Text),
         sa.Column("first_us", sa.BigInteger, nullable=False),
         sa.Column("last_us", sa.BigInteger, nullable=False),

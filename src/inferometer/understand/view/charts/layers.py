@@ -106,7 +106,9 @@ def unit_chart(profile: Profile, mode: Mode = "latency") -> dict[str, Any]:
 
 def _bars(profile: Profile, mode: Mode, by: By, what: str, colours: Callable[[str], str] | None) -> dict[str, Any]:
     _required(profile)
-    values = _values(profile, mode, by)
+    values: Mapping[str, float] = ops_by(profile, by)
+    if mode != "count":
+        values = {name: seconds for name, seconds in request_shares(profile, by).items() if seconds > 0}
     total = sum(values.values()) or 1.0
     data = [
         {"key": name, "value": value, "text": f"{_told(value, mode)}  {value / total:.1%}"}
@@ -132,12 +134,6 @@ def _bars(profile: Profile, mode: Mode, by: By, what: str, colours: Callable[[st
             ],
         },
     )  # fmt: skip
-
-
-def _values(profile: Profile, mode: Mode, by: By) -> Mapping[str, float]:
-    if mode == "count":
-        return ops_by(profile, by)
-    return {name: seconds for name, seconds in request_shares(profile, by).items() if seconds > 0}
 
 
 def _weights(profile: Profile) -> str:
