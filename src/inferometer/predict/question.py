@@ -180,8 +180,9 @@ class Question:
                 options=options,
             )
 
-        profile = _answers.get_or_make(
-            workload, (self.graph, basis.device, basis.calibration), predict, alike=(self.runtime, options)
+        of = (self.graph, basis.device, basis.calibration)
+        profile, _ = _answers.get_or_make(
+            workload, of, lambda: (predict(), self.graph.size), alike=(self.runtime, options)
         )
         provenance = profile.provenance
         if provenance is not None:
@@ -272,7 +273,7 @@ _devices, _judged_by, _with_threads = Kept(), Kept(), Kept()
 # By the ops of the graphs that it holds on to: more than a sweep has models, devices, engines and formats.
 _bases = Kept(400_000, weigh=lambda kept: 1 + kept[1])
 _ANSWERED_OPS = 20_000  # of all the answers that are kept: some ten megabytes
-_answers = Kept(_ANSWERED_OPS, weigh=lambda profile: 1 + sum(len(phase.ops) for phase in profile.phases))
+_answers = Kept(_ANSWERED_OPS, weigh=lambda kept: 1 + 2 * kept[1])  # most models have two phases of all their ops
 
 
 def _limited(device: Device, threads: int, *, told: bool) -> Device:

@@ -61,7 +61,10 @@ class Pace:
         """Seconds of a step on no op, one number or one a column; what runs `once` a request is no step of its own."""
         if once or not self.counts_sequences:
             return 0.0 if once else self.step_s
-        return self.step_s + self.sequence_s * np.ravel(np.broadcast_arrays(sizes["batch"], *sizes.values())[0])
+        batch = sizes["batch"]
+        if any(isinstance(size, np.ndarray) for size in sizes.values()):
+            batch = np.broadcast_arrays(batch, *sizes.values())[0]
+        return self.step_s + self.sequence_s * np.ravel(batch)
 
 
 @frozen
@@ -135,7 +138,7 @@ class StepPrice:
     # below a twentieth of the time nobody gains from the note; within a factor of 2 tables continue well
     def outside(self, *, least: float = 0.05, factor: float = 2.0) -> dict[str, float]:
         """Classes with ops `factor` times outside of their tables that take a share of the time, and how far out."""
-        if not np.ndim(self.far):
+        if not isinstance(self.far, np.ndarray):
             return {}
         outside = self.far > log(factor)
         if not outside.any():
