@@ -253,6 +253,17 @@ def test_what_is_carried_to_a_device_that_nobody_measured_starts_kernels_soon_an
     assert held > 10
 
 
+def test_no_npu_that_nobody_measured_reaches_a_sixtieth_of_its_peak_with_products_since_a_sibling_did():
+    """Two small networks on an RDK X5 had said so of its linears, and BERT on an X3 was answered with that."""
+    precision = Precision(weights="i8", activations="i8")
+    x3, x5 = (standing_of(devices()[f"horizon-rdk-{name}-npu"], "hbdnn", precision) for name in ("x3", "x5"))
+    assert was_seen(x5)
+    assert not was_seen(x3)
+    assert x3.family == x5.family
+    assert fitted_prior(x3).classes["linear"][0] >= 0.08
+    assert fitted_prior(x3).held <= {"linear"}
+
+
 def test_a_class_that_is_held_says_so_and_is_less_certain():
     formats = {"weights": "i8", "activations": "i8"}
     asked = ask("timm:focalnet_base_srf", on="microsoft-cobalt-100", runtime="ncnn", threads=4, **formats)
