@@ -21,7 +21,7 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from sites import sample
+from sites import found_again, sample
 from touching import ROOT, source_of, touched
 from trying import OPTIONS, Trying, prepare
 
@@ -58,7 +58,9 @@ SHARED = {
         "unit/hub/web/test_run_charts.py", "unit/understand/test_page.py", "unit/understand/test_findings.py",
         "unit/measure/bench/test_bench_run.py", "unit/measure/run/test_generations.py", "property/test_profiler.py",
     ),
-    "serving": ("property/test_serving_steps.py", "unit/cli/test_simulate_command.py"),
+    "serving": (
+        "property/test_serving_steps.py", "unit/cli/test_simulate_command.py", "unit/cli/test_services_hand_on.py",
+    ),
     "hub/places": ("contract/test_providers.py",),
     "core": (
         "property/test_values.py", "property/test_statistics.py", "property/test_intervals.py",
@@ -188,11 +190,9 @@ def main():
     again = None
     if arguments.again:
         listed = json.loads(Path(arguments.again).read_text(encoding="utf-8"))["runs"]
-        again = {(row["before"], row["after"]) for run in listed.values() for row in run["survivors"]}
+        again = [row for run in listed.values() for row in run["survivors"]]
     for package in arguments.packages:
-        mutants = sample(package, arguments.count, arguments.seed)
-        if again is not None:
-            mutants = [mutant for mutant in mutants if (mutant.before, mutant.after) in again]
+        mutants = sample(package, arguments.count, arguments.seed) if again is None else [*found_again(package, again)]
 
         def keep(found, package=package):
             if again is not None:

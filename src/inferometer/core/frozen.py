@@ -60,10 +60,13 @@ def _slotted(cls: Any) -> Any:
     return made
 
 
-def made_when_read(cls: type, name: str) -> None:
-    """Let a field of a frozen class be given as `later(make)`: who never reads it does not wait for it."""
-    slot = cls.__dict__[name]
+def made_when_read(cls: type, *names: str) -> None:
+    """Let fields of a frozen class be given as `later(make)`: who never reads them does not wait for them."""
+    for name in names:
+        _wait(cls, name, cls.__dict__[name])
 
+
+def _wait(cls: type, name: str, slot: Any) -> None:
     def get(self: Any) -> Any:
         value = slot.__get__(self)
         if isinstance(value, _Later):

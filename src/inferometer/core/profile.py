@@ -166,7 +166,7 @@ class Phase:
         return self.name.partition(" ")[0] in ONCE
 
 
-made_when_read(Phase, "ops")
+made_when_read(Phase, "bound", "ops", "parts", "streams")
 
 
 @frozen

@@ -89,7 +89,7 @@ def predict_graph(  # noqa: PLR0913 - what a prediction depends on
         model=ready.layout.facts,
         device=DeviceFacts(name=device.name, title=device.title, count=workload.parallel.devices),
         runtime=effects.name,
-        workload=replace(workload, precision=ready.layout.precision),
+        workload=workload.in_formats(ready.layout.precision),
         phases=tuple(phases),
         summary=summary,
         provenance=Provenance(

@@ -84,14 +84,14 @@ def phase_of(name: str, step: StepPrice, plan: PricePlan, site: PlanDevices) -> 
         low_s=min(time_s + once_s, max(floor_s, site.stretch * float(low.sum()))),
         high_s=end if whole else None,  # with work that is not known, nobody can say how long it takes at most
         floor_s=floor_s,
-        bound=_bound(_bounds(step, plan), numbers.tolist(), executed[0].tolist(), once_s),
+        bound=later(lambda: _bound(_bounds(step, plan), numbers.tolist(), executed[0].tolist(), once_s)),
         flops=flops,
         bytes=moved,
         energy_j=_energy(step, site, time_s + once_s, once_s, (flops, moved)),
         ops=later(lambda: tuple(_ops(step, plan, rated(name), once=once, stretch=site.stretch))),
         unattributed_s=once_s,
-        parts=_parts(name, step, plan, site, time_s + once_s),
-        streams={name: site.stretch * float(seconds.sum()) for name, seconds in step.streams().items()},
+        parts=later(lambda: _parts(name, step, plan, site, time_s + once_s)),
+        streams=later(lambda: {key: site.stretch * float(each.sum()) for key, each in step.streams().items()}),
     )
 
 

@@ -114,7 +114,7 @@ class Question:
         return held_precision(self.graph, asked, require_effects(self.runtime), self.device.unit)
 
     def in_formats(self, precision: Precision) -> Question:
-        return replace(self, workload=_in_formats(self.workload, precision))
+        return replace(self, workload=self.workload.in_formats(precision))
 
     def basis(self) -> Basis:
         """Choose the calibration, the device's figures and the number formats.
@@ -168,7 +168,7 @@ class Question:
         if self.prefill_on is not None:
             return self._on_two_machines(self.prefill_on)
         basis = self.basis()
-        workload, options = _in_formats(self.workload, basis.precision), with_own_host(self, basis.calibration)
+        workload, options = self.workload.in_formats(basis.precision), with_own_host(self, basis.calibration)
 
         def predict() -> Profile:
             return predict_graph(
@@ -214,7 +214,7 @@ class Question:
         return fit(
             self.graph,
             basis.device,
-            workload=_in_formats(self.workload, basis.precision),
+            workload=self.workload.in_formats(basis.precision),
             runtime=self.runtime,
             options=self.options,
         )
@@ -254,10 +254,6 @@ class CalibrationChoices:
         # What profiles of this machine taught differs from model to model.
         of = (device, graph) if is_local(device.name) else (device,)
         return self._chosen.get_or_make((runtime, dtype, *chosen_by), of, choose)
-
-
-def _in_formats(workload: Workload, precision: Precision) -> Workload:
-    return workload if precision == workload.precision else replace(workload, precision=precision)
 
 
 def _link_between(one: Device, other: Device) -> Link | None:

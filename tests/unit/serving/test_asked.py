@@ -199,17 +199,6 @@ def test_a_trace_comes_as_it_was_or_by_a_rate_or_as_places_allow(tmp_path):
     assert drawn[0] == drawn[1] != drawn[2]
 
 
-def test_a_file_of_requests_is_played_whole(tmp_path):
-    path = tmp_path / "requests.csv"
-    path.write_text("arrival_s,input_tokens,output_tokens\n1,9,3\n", encoding="utf-8")
-    found = planned("--requests", str(path))
-    assert found.whole
-    assert found.traffic.requests is None
-    assert (len(found.traffic.trace), found.traffic.loop) == (1, "trace")
-    with pytest.raises(DomainError, match="arrivals"):
-        planned("--requests", str(path), "--rate", "5")
-
-
 WRONG = [  # a word or two too many, or out of bounds, and a word of why
     (("--rate", "1", "--concurrency", "2"), "one of"),
     ((), "what load"),
@@ -221,6 +210,7 @@ WRONG = [  # a word or two too many, or out of bounds, and a word of why
     (("--rate", "1", "--burstiness", "0.5"), "gamma"),
     (("--rate", "1", "--requests", "1" * 10), "9 digits"),
     (("--rate", "1", "--requests", "0"), "requests"),
+    (("--rate", "1", "--requests", "file.csv"), "its own arrivals"),
     (("--rate", "1", "--within"), "objectives"),
     (("--rate", "1", "--cancel", "0.5"), "share and time"),
     (("--rate", "1", "--cancel", "1.5:1s"), "share above 0"),

@@ -96,8 +96,9 @@ class StepPrice:
         if rates.step_spread is not None:  # what the whole steps that were measured have shown already
             spread = spread - rates.spread * rates.in_steps
         own = self.counts[:, None] * times * spread
-        together = (over_rows(members, own) + self._step_doubt(members) for members in rates.groups.values())
-        share = np.sqrt(sum(part**2 for part in (*together, doubted * time))) / np.where(time > 0, time, 1.0)
+        together = [over_rows(members, own) + self._step_doubt(members) for members in rates.groups.values()]
+        # Squares as products, which plain numbers round as arrays do.
+        share = np.sqrt(sum([part * part for part in (*together, doubted * time)])) / np.where(time > 0, time, 1.0)
         wide = np.exp(EIGHT_IN_TEN * share)
         return np.maximum(np.minimum(self.total("floor_s"), time), time / wide), time * wide
 
