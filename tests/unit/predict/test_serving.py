@@ -473,6 +473,14 @@ def test_the_cache_has_the_blocks_that_vllm_s_own_log_states():
     assert what.memory.kv_blocks == pytest.approx(2588, rel=0.03)
 
 
+def test_the_cache_has_the_tokens_that_sglang_s_own_log_states():
+    """#tokens: 367404, K and V 8.23 GB each: Qwen3-235B-FP8 on four H100, 0.93 (vllm-project/vllm, issue 21348)."""
+    memory = served(ask("qwen3-235b-a22b", on="nvidia-h100-sxm", runtime="sglang", weights="f8e4m3", tp=4)).memory
+    told = replace(memory, usable_bytes=0.93 * memory.visible_bytes)
+    assert told.kv_tokens == pytest.approx(367_404, rel=0.03)
+    assert told.kv_bytes_per_token * told.kv_tokens == pytest.approx(2 * 8.23 * 2**30, rel=0.03)
+
+
 def test_experts_that_are_split_further_than_measured_lose_what_others_of_the_table_do():
     """Two mixtures were measured on one device and on eight, where a few rows reach a quarter and many rows half."""
     rows = [

@@ -673,6 +673,16 @@ def test_metrics_are_summed_over_labels_and_named_by_us():
     assert parse_metrics(text) == {"prompt_tokens": 12.5, "kv_used": 0.25}
 
 
+def test_a_level_s_first_round_has_the_requests_that_simulate_has():
+    """So a simulation is held against the very requests; later rounds, warm-ups and what is resumed have others."""
+    plan = LoadPlan(url="", steps=(LoadStep(concurrency=1), LoadStep(concurrency=2)))
+    tests = [run._Test(plan, None, None, tried=[(step, None) for step in plan.steps[:count]]) for count in (0, 1)]
+    assert [test._numbered(1) for test in tests] == [0, 1]  # as serving.simulate.run numbers its levels
+    resumed = run._Test(replace(plan, done=(SimpleNamespace(),)), None, None, tried=[(plan.steps[0], None)])
+    later = [test._numbered(round_) for test in (*tests, resumed) for round_ in (1, 2, 3)]
+    assert len({*later, run._WARM_UP}) == len(later) + 1
+
+
 def test_a_level_that_saturate_adds_outlasts_many_answers(monkeypatch):
     monkeypatch.setattr(run, "figures_of", lambda _level: LevelFigures(requests=1, completed=1))
     monkeypatch.setattr(run, "median_of", lambda _of: 2.5)

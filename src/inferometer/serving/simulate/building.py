@@ -106,7 +106,7 @@ def _slots(
     if limits.prefix_cache:
         words += " Prompts that begin as earlier ones did are read from there on, however long ago those were."
     steps = StepTimes(step, limits.tokens, limits.sequences)
-    times: Times = TimesApart(steps) if rules.apart else steps
+    times: Times = TimesApart(steps, limits.sequences) if rules.apart else steps
     return ReplicaPool(times=times, rules=rules, limits=limits, replicas=replicas), (*notes, words)
 
 

@@ -18,6 +18,7 @@ from inferometer.predict.options import Options, Speculative
 from inferometer.predict.served.question import served
 from inferometer.serving.load.plan import LoadPlan, LoadStep
 from inferometer.serving.simulate import run as running
+from inferometer.serving.simulate import source as requesting
 from inferometer.serving.simulate.building import ENDLESS, alone, service_of
 from inferometer.serving.simulate.plan import SimulationPlan
 from inferometer.serving.simulate.replica import EngineLimits
@@ -135,7 +136,8 @@ def test_two_pools_read_here_and_decode_there():
     assert [one.replicas[0].read_tokens for one in clusters] == [0, 350]
 
 
-def test_a_closed_loop_keeps_its_places_full_and_no_more():
+def test_a_closed_loop_keeps_its_places_full_and_no_more(monkeypatch):
+    monkeypatch.setattr(requesting, "TURNAROUND_S", 0.0)  # it is as long as a step of these
     sink = Columns()
     service = Service(pool=ReplicaPool(times=EvenSteps(), rules=PLAIN, limits=LIMITS))
     given = closed(6, np.full(6, 4))
@@ -274,8 +276,9 @@ def closed(count, outputs, inputs=10):
     )  # fmt: skip
 
 
-def test_places_of_several_replicas_are_filled_in_the_order_in_which_they_become_free():
+def test_places_of_several_replicas_are_filled_in_the_order_in_which_they_become_free(monkeypatch):
     """Two replicas of one sequence each, three places: answers of 8, 2 and 2, 2, 3 and 1 steps."""
+    monkeypatch.setattr(requesting, "TURNAROUND_S", 0.0)
     sink = Columns()
     limits = EngineLimits(tokens=4096, sequences=1, blocks=1000, block_tokens=16)
     pool = ReplicaPool(times=EvenSteps(), rules=PLAIN, limits=limits, replicas=2)
