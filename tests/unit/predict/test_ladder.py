@@ -153,7 +153,8 @@ def test_a_stated_share_of_the_compute_peak_has_the_unpacking_of_weights_in_it()
     ops = replace(question, device=own, calibrated=False).answer().phase("decode").ops
     (product,) = [op for op in ops if op.name == "layers.0.mlp.down_proj"]
     assert product.rung == "stated in the device's row"
-    assert product.time_s == pytest.approx(product.flops / (0.7 * 2e11), rel=0.01)
+    # but for what this model takes over its work with the engine, some hundredths; unpacking would be a multiple
+    assert product.time_s == pytest.approx(product.flops / (0.7 * 2e11), rel=0.05)
 
 
 def test_where_no_op_of_a_kind_is_known_the_peaks_answer_in_doubt():
