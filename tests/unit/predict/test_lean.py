@@ -10,6 +10,7 @@ from inferometer.known import device
 from inferometer.known.engines import require_effects
 from inferometer.predict.ask import ask, model_graph
 from inferometer.predict.options import Options
+from inferometer.predict.price.deviations import NO_EFFECT
 from inferometer.predict.price.over import sums_over
 from inferometer.predict.ready import make_ready
 
@@ -93,3 +94,20 @@ def test_rows_that_are_no_polynomials_are_counted_at_every_point():
         if row.op.kind == "attention"
     }
     assert folded == {True: False, False: True}
+
+
+def test_what_a_model_takes_over_its_work_slows_all_that_was_fitted_of_models_and_nothing_else():
+    """Rates, ramps, launches and the step itself, each as many times; kernels that were timed alone stay."""
+    made = plan("resnet50", "torch-eager", "nvidia-t4", "f32")
+    once, twice = (
+        replace(made, effects={"forward": replace(NO_EFFECT, times=times)}, paces={}).pace("forward")
+        for times in (1, 2)
+    )
+    factor = np.where(made.rates_in("forward").fitted > 0, 2.0, 1.0)
+    assert factor.max() == 2.0
+    assert np.max(once.host_s) > 0
+    for name in ("compute_ramp_s", "memory_ramp_s", "host_s"):
+        assert np.allclose(getattr(twice, name), factor * getattr(once, name), rtol=1e-12), name
+    for name in ("compute_share", "memory_share"):
+        assert np.allclose(getattr(twice, name), getattr(once, name) / factor, rtol=1e-12), name
+    assert np.array_equal(twice.overhead_s, once.overhead_s)

@@ -488,6 +488,16 @@ def test_a_wait_between_two_tokens_is_counted_once_at_whichever_replica(served_b
     assert level.gaps.total_s == pytest.approx(taken.sum(), rel=0.02)  # of equal steps the one in the middle counts
 
 
+@pytest.mark.parametrize("ends", [((3.0, 5.0),), ((5.0, 3.0),), ((1.0,), (2.0, 5.0)), ((5.0,), (2.0,))])
+def test_a_level_lasts_until_its_last_replica_is_done(ends, monkeypatch):
+    """Of whichever pool: the readings are over as long."""
+    clusters = [SimpleNamespace(replicas=[SimpleNamespace(now=end) for end in each]) for each in ends]
+    monkeypatch.setattr(running, "_gaps", lambda _replicas: None)
+    monkeypatch.setattr(running, "_readings", lambda _clusters, end_s: end_s)
+    level = running._bare_level(LoadStep(concurrency=2), clusters)
+    assert (level.seconds, level.server, level.concurrency) == (5.0, 5.0, 2)
+
+
 def test_what_a_service_says_of_itself_is_said_of_its_simulation(served_by_vllm):
     _, notes = built(served_by_vllm)
     assert notes
