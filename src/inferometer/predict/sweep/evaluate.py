@@ -97,9 +97,9 @@ def evaluate_chunk(study: Study, chunk: SweepChunk) -> list[SweepAnswer | SweepT
     ]
 
 
-def _kind(question: Question) -> tuple[int, int | None, bool, bool]:
+def _kind(question: Question) -> tuple[int, int | None, bool]:
     """What combinations have in common that are evaluated together."""
-    return id(question.graph), question.options.threads, _is_special(question), goes_beyond(question.runtime)
+    return id(question.graph), question.options.threads, _is_special(question)
 
 
 def _is_special(question: Question) -> bool:
@@ -134,8 +134,12 @@ def _evaluate(
 def _answer(questions: Sequence[Question], sizes: Sizes, *, details: bool, dense: bool) -> SweepAnswer | None:
     """The rows of all combinations; None where memory is no polynomial of the sizes."""
     graph, options = questions[0].graph, questions[0].options
-    beyond = goes_beyond(questions[0].runtime)
-    asked, bases = asked_of(graph, sizes, options, beyond=beyond), [question.basis() for question in questions]
+    bases = [question.basis() for question in questions]
+    # Engines differ in the tokens that they let through, and in nothing else that is asked.
+    beyond = np.array([goes_beyond(question.runtime) for question in questions]).reshape(-1, 1, 1, 1, 1)
+    ways = {way: asked_of(graph, sizes, options, beyond=way) for way in {*beyond.ravel().tolist()}}
+    asked = next(iter(ways.values()))
+    overlong = [np.where(beyond == way, reason, None) for way, each in ways.items() for reason in each.reasons]
     prompt = sizes.prompt[0] if encodes_prompt(graph) else None  # a plan depends on it where an encoder reads it
     foreign, refused = _not_so(questions), dict[int, str]()
     groups: dict[tuple[int, Parallel], list[GroupMember]] = {}
@@ -175,7 +179,7 @@ def _answer(questions: Sequence[Question], sizes: Sizes, *, details: bool, dense
         # In the order in which `predict` would refuse: what the engine cannot run comes before what does not fit.
         for reasons in (foreign, refused, unshared, late)
     )
-    against = (*before, *asked.reasons, *(reason for found in after for reason in found))
+    against = (*before, *overlong, *(reason for found in after for reason in found))
     return _assembled(questions, bases, asked, results, against, details=details)
 
 
