@@ -9,7 +9,7 @@ spinning, and beside other work a token took ten times as long.
 `--replay FILE.jsonl --device NAME [--calibration FILE]` puts the very requests of all rounds into the simulator. The
 step's times are those of the calibration alone.
 
-`--beside` does both in one run, from the same plans: 1, 2, 4 and 8 requests at once (four slots: eight is past the
+`--beside` does both in one run, with the same requests: 1, 2, 4 and 8 requests at once (four slots: eight is past the
 knee), then a trace of agents whose prompts grow, through `load` and through `simulate`. The aims of 6 % below the knee
 and 12 % past it are read from it, after
 `inferometer calibrate --runtime llamacpp --dtype q4_0 --threads 1`.

@@ -3,7 +3,7 @@
 A sample of single changes to each package (an operator swapped, a term or a check dropped, two arguments exchanged; see
 operators.py), made by Cosmic Ray. Each is tried by the tests that touch its line. What nobody can notice is listed with
 its reason in equivalent.toml and not counted. Kept in benchmarks/recorded/mutation.json after every mutant: a run that
-is cut off has told what it tried, and says of how many.
+is cut off has told what it tried, and of how many; the same command then goes on from there.
 """
 
 import argparse
@@ -21,8 +21,8 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from sites import sample
-from touching import ROOT, touched
+from sites import found_again, sample
+from touching import ROOT, source_of, touched
 from trying import OPTIONS, Trying, prepare
 
 PACKAGES = ("predict", "measure/calibrate", "measure/run", "measure/bench", "understand", "formats")
@@ -58,7 +58,9 @@ SHARED = {
         "unit/hub/web/test_run_charts.py", "unit/understand/test_page.py", "unit/understand/test_findings.py",
         "unit/measure/bench/test_bench_run.py", "unit/measure/run/test_generations.py", "property/test_profiler.py",
     ),
-    "serving": ("property/test_serving_steps.py", "unit/cli/test_simulate_command.py"),
+    "serving": (
+        "property/test_serving_steps.py", "unit/cli/test_simulate_command.py", "unit/cli/test_services_hand_on.py",
+    ),
     "hub/places": ("contract/test_providers.py",),
     "core": (
         "property/test_values.py", "property/test_statistics.py", "property/test_intervals.py",
@@ -113,8 +115,12 @@ class Tried(Trying):
         self.known = equivalents()
         self.survivors, self.unnoticeable, self.done = [], 0, 0
 
+    def go_on_from(self, found):
+        self.done, self.unnoticeable = int(found["cut_off_after"].split()[0]), found["equivalent"]
+        self.survivors = [mutant for mutant in self.mutants[: self.done] if told(mutant) in found["survivors"]]
+
     def pytest_runtestloop(self):
-        for number, mutant in enumerate(self.mutants, 1):
+        for number, mutant in enumerate(self.mutants[self.done :], self.done + 1):
             self.done = number
             if mutant.key in self.known:
                 self.unnoticeable += 1
@@ -132,9 +138,9 @@ class Tried(Trying):
 
     def found(self):
         counted = self.done - self.unnoticeable
-        cut_off = {} if self.done == len(self.mutants) else {"cut_off_after": f"{self.done} of {len(self.mutants)}"}
+        cut_off = {"cut_off_after": f"{self.done} of {len(self.mutants)}", "source": source_of(self.package)}
         return {
-            **cut_off,
+            **(cut_off if self.done < len(self.mutants) else {}),
             "mutants": counted,
             "caught": counted - len(self.survivors),
             "share": round(1 - len(self.survivors) / counted, 3) if counted else None,
@@ -145,13 +151,19 @@ class Tried(Trying):
         }
 
 
-def tried(package, mutants, folders, *, sure, keep):
-    trying = Tried(package, mutants, folders, sure=sure, keep=keep)
-    pytest.main([*(f"tests/{folder}" for folder in folders), *OPTIONS], plugins=[trying])
-    if trying.done < len(mutants):
+def tried(trying):
+    pytest.main([*(f"tests/{folder}" for folder in trying.folders), *OPTIONS], plugins=[trying])
+    if trying.done < len(trying.mutants):
         sys.exit("The tests could not be collected: see above.")
-    keep(trying.found())
+    trying.keep(trying.found())
     return trying.found()
+
+
+def cut_off(kept, package, seed, mutants):
+    """What an earlier run of the same sample had found when it was cut off, or None."""
+    found = kept.get("runs", {}).get(f"{package}, seed {seed}", {})
+    same = found.get("source") == source_of(package) and found["cut_off_after"].endswith(f" of {len(mutants)}")
+    return found if same else None
 
 
 def document(kept, seed, packages):
@@ -171,26 +183,30 @@ def main():
     arguments = asked()
     os.nice(5)
     prepare()
+
+    def recorded():
+        return json.loads(arguments.results.read_text(encoding="utf-8")) if arguments.results.exists() else {}
+
     again = None
     if arguments.again:
         listed = json.loads(Path(arguments.again).read_text(encoding="utf-8"))["runs"]
-        again = {(row["before"], row["after"]) for run in listed.values() for row in run["survivors"]}
+        again = [row for run in listed.values() for row in run["survivors"]]
     for package in arguments.packages:
-        mutants = sample(package, arguments.count, arguments.seed)
-        if again is not None:
-            mutants = [mutant for mutant in mutants if (mutant.before, mutant.after) in again]
+        mutants = sample(package, arguments.count, arguments.seed) if again is None else [*found_again(package, again)]
 
         def keep(found, package=package):
             if again is not None:
                 return
-            kept = json.loads(arguments.results.read_text(encoding="utf-8")) if arguments.results.exists() else {}
-            text = json.dumps(document(kept, arguments.seed, {package: found}), indent=1, ensure_ascii=False)
+            text = json.dumps(document(recorded(), arguments.seed, {package: found}), indent=1, ensure_ascii=False)
             beside = arguments.results.with_suffix(".new")
             beside.write_text(text + "\n", encoding="utf-8")
             beside.replace(arguments.results)  # whole at every moment
 
         folders = arguments.tests or tests_of(package)
-        found = tried(package, mutants, folders, sure=not arguments.quick, keep=keep)
+        trying = Tried(package, mutants, folders, sure=not arguments.quick, keep=keep)
+        if again is None and (before := cut_off(recorded(), package, arguments.seed, mutants)):
+            trying.go_on_from(before)
+        found = tried(trying)
         print(f"{package}: {found['caught']} of {found['mutants']} caught", flush=True)
 
 

@@ -37,7 +37,11 @@ NEIGHBOURS = {
 }
 # Their arguments are of two kinds, so that a swap is no mistake anybody makes, or of one, so that it changes nothing.
 FIXED_ORDER = {"isinstance", "issubclass", "getattr", "setattr", "hasattr", "cast", "field", "replace", "sub", "match"}
-ANY_ORDER = {"min", "max", "hypot", "gcd", "lcm", "minimum", "maximum", "larger", "smaller", "isclose", "union"}
+# (Columns of a table are filled and read by their names.)
+ANY_ORDER = {
+    "min", "max", "hypot", "gcd", "lcm", "minimum", "maximum", "larger", "smaller", "isclose", "union", "create_table",
+    "Table",
+}  # fmt: skip
 
 # Keywords that guard against what cannot happen, say how something is kept, or only describe.
 GUARDS = {"strict", "maxsize", "encoding", "exist_ok", "slots", "kw_only", "help", "metavar"}

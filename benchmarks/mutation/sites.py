@@ -4,6 +4,7 @@ import ast
 import random
 from dataclasses import dataclass
 from difflib import SequenceMatcher
+from itertools import islice
 from pathlib import Path
 
 from cosmic_ray.ast import ast_nodes, get_ast
@@ -25,11 +26,6 @@ class Mutant:
     before: str
     after: str
     source: str  # of the whole module
-
-    @property
-    def module(self):
-        parts = Path(self.file).with_suffix("").parts
-        return ".".join(("inferometer", *(part for part in parts if part != "__init__")))
 
     @property
     def key(self):
@@ -150,3 +146,13 @@ def sample(package, count, seed):
         if made is not None:
             mutants[made.key] = made
     return list(mutants.values())
+
+
+def found_again(package, rows):
+    """The mutants that a file of results lists, wherever they stand by now: whatever else of the package changed."""
+    for row in rows:
+        file = SOURCE / row["at"].partition(":")[0]
+        if file.exists() and file.is_relative_to(SOURCE / package):
+            made = (mutant(file, *place) for place in places(file) if place[0] == row["kind"])
+            wanted = (row["before"], row["after"])
+            yield from islice((each for each in made if each and (each.before, each.after) == wanted), 1)

@@ -17,6 +17,7 @@ import pytest
 ROOT = Path(__file__).parents[2]
 OVERLAY = Path(__file__).parent / "overlay"
 KEPT = ROOT / ".mutation"
+AT_ONCE = 10  # test files recorded in one process: what a cut off loses at most
 
 
 def environment(**more):
@@ -71,6 +72,10 @@ def digest(files):
     return found.hexdigest()[:12]
 
 
+def source_of(package):
+    return digest((ROOT / "src" / "inferometer" / package).rglob("*.py"))
+
+
 def test_files(name):
     """{path: digest} of the test files in a folder under tests/ (or of one file), each with the modules beside it."""
     common = [ROOT / "tests" / "conftest.py", *(ROOT / "tests" / "fakes").glob("*.py")]
@@ -84,16 +89,16 @@ def test_files(name):
 
 def touched(package, tests):
     """{file: {line: {test}}} and {test: seconds} of the tests in folders or files; those that are new are recorded."""
-    kept = KEPT / f"{package.replace('/', '.')}-{digest((ROOT / 'src' / 'inferometer' / package).rglob('*.py'))}"
+    kept = KEPT / f"{package.replace('/', '.')}-{source_of(package)}"
     told = kept / "seconds.json"
     by_file = json.loads(told.read_text(encoding="utf-8")) if told.exists() else {}
     seconds = {}
     for name in tests:
         wanted = test_files(name)
         new = [file for file in wanted if by_file.get(file, {}).get("digest") != wanted[file]]
-        if new:
-            taken = recorded(kept, package, new)
-            by_file |= {file: {"digest": wanted[file], "seconds": of_file(file, taken)} for file in new}
+        for some in (new[start : start + AT_ONCE] for start in range(0, len(new), AT_ONCE)):
+            taken = recorded(kept, package, some)
+            by_file |= {file: {"digest": wanted[file], "seconds": of_file(file, taken)} for file in some}
             told.write_text(json.dumps(by_file), encoding="utf-8")
         for file in wanted:
             seconds |= by_file[file]["seconds"]

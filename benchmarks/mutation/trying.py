@@ -218,7 +218,7 @@ def export(mutant, folder):
     """The mutant for the processes that tests start."""
     written = folder / "mutant.py"
     written.write_text(mutant.source, encoding="utf-8")
-    os.environ.update(MUTANT_MODULE=mutant.module, MUTANT_SOURCE=str(written))  # noqa: TID251 - as above
+    os.environ.update(MUTANT_FILE=str((SOURCE / mutant.file).resolve()), MUTANT_SOURCE=str(written))  # noqa: TID251 - as above
 
 
 class Chosen:

@@ -6,6 +6,7 @@ import shutil
 import threading
 import zipfile
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -29,16 +30,16 @@ KINDS = ("sqlite", "postgresql")
 
 
 @pytest.fixture
-def new_place(request, tmp_path):
-    """Gives places of new stores of either kind."""
+def new_place(request, tmp_path, template):
+    """Gives places of new stores of either kind, with their tables: making those takes longer than most tests."""
     made = []
 
     def place(kind):
         made.append(kind)
-        if kind == "sqlite":
-            return str(tmp_path / f"store{len(made)}" / "runs.db")
-        server = request.getfixturevalue("postgres_server")
-        return server.url(server.database())
+        if kind == "postgresql":
+            return request.getfixturevalue("postgres_server").new_store()
+        (tmp_path / f"store{len(made)}").mkdir()
+        return str(shutil.copy(template, tmp_path / f"store{len(made)}" / "runs.db"))
 
     return place
 
@@ -51,29 +52,59 @@ def opened(place, tmp_path, name):
 
 
 @pytest.fixture(params=KINDS)
-def filled(request, new_place, tmp_path):
+def filled(request, fillings, tmp_path):
     """A store with something in nearly every table, and a run that points to one that comes after it."""
-    with opened(new_place(request.param), tmp_path, "filled") as store:
-        first = store.add(profile(1), "phones", name="first", tags=["kept", "ä"], parameters={"threads": "4"})
-        second = store.begin("phones", kind="sweep")
-        trace = Attachment(name="trace.json", source=b'{"a": 1}' * 1000, media_type="application/json")
-        store.finish(second, profile(2), attachments=[trace], log="one line")
-        store.begin("boards")
-        token = store.create_token(store.create_user("ada").name, scopes=("write",)).text
-        fleet = Fleet.of(store)
-        for device in DEVICES:
-            fleet.register(device)
-        submitted(fleet)
-
-        def work(connection):
-            connection.execute(update(runs).where(runs.c.id == first).values(parent=second))
-            points = [("loss", 1, float("inf")), ("loss", 2, 0.1 + 0.2), ("loss", 3, -1e-300)]
-            rows = [{"run_id": first, "name": n, "step": s, "value": v, "at_us": 1} for n, s, v in points]
-            connection.execute(insert(metrics), rows)
-
-        store.database.write(work)
-        store.token, store.pair = token, (first, second)
+    place, token, pair = fillings(request.param)
+    shutil.copytree(place.parent, tmp_path, dirs_exist_ok=True)
+    if request.param == "postgresql":
+        server = request.getfixturevalue("postgres_server")
+        here = server.copied(place.read_text(encoding="utf-8"))
+    else:
+        here = tmp_path / place.name
+    with opened(here, tmp_path, "filled") as store:
+        store.token, store.pair = token, pair
         yield store
+
+
+@pytest.fixture(scope="module")
+def fillings(request, tmp_path_factory, template):
+    """One of each kind, closed, to be copied: its file, or one with its address; a token and two runs of it."""
+
+    @cache
+    def made(kind):
+        folder = tmp_path_factory.mktemp(kind)
+        if kind == "sqlite":
+            place = here = folder / "filled.db"
+            shutil.copy(template, place)
+        else:
+            place, here = folder / "address", request.getfixturevalue("postgres_server").new_store()
+            place.write_text(here, encoding="utf-8")
+        with opened(here, folder, "filled") as store:
+            return place, *fill(store)
+
+    return made
+
+
+def fill(store):
+    first = store.add(profile(1), "phones", name="first", tags=["kept", "ä"], parameters={"threads": "4"})
+    second = store.begin("phones", kind="sweep")
+    trace = Attachment(name="trace.json", source=b'{"a": 1}' * 1000, media_type="application/json")
+    store.finish(second, profile(2), attachments=[trace], log="one line")
+    store.begin("boards")
+    token = store.create_token(store.create_user("ada").name, scopes=("write",)).text
+    fleet = Fleet.of(store)
+    for device in DEVICES:
+        fleet.register(device)
+    submitted(fleet)
+
+    def work(connection):
+        connection.execute(update(runs).where(runs.c.id == first).values(parent=second))
+        points = [("loss", 1, float("inf")), ("loss", 2, 0.1 + 0.2), ("loss", 3, -1e-300)]
+        rows = [{"run_id": first, "name": n, "step": s, "value": v, "at_us": 1} for n, s, v in points]
+        connection.execute(insert(metrics), rows)
+
+    store.database.write(work)
+    return token, (first, second)
 
 
 def names_in(path):

@@ -396,12 +396,13 @@ def test_a_long_list_comes_as_one_scrolls_and_what_is_far_away_is_only_its_heigh
     page.locator("#change", has_text="Change ").wait_for()  # what was added may be changed as well
 
 
-def test_a_hundred_thousand_runs_scroll_and_only_those_near_are_held(browser, tmp_path):
+def test_thousands_of_runs_scroll_and_only_those_near_are_held(browser, tmp_path):
+    """`make bench` has a hundred thousand."""
     with hub(tmp_path) as (store, client):
-        add_many(store, "many", 100_000)
+        add_many(store, "many", 5000)
         page = browser.new_page(base_url=str(client.base_url), viewport={"width": 1280, "height": 900})
         page.goto("/projects/many?columns=run,latency")
-        assert page.locator(".projects .number").inner_text() == "100,000"
+        assert page.locator(".projects .number").inner_text() == "5,000"
         for number in range(1, 26):  # more than are held as they are
             page.evaluate("window.scrollTo(0, document.body.scrollHeight)")
             page.locator("#runs tbody").nth(number).wait_for(state="attached")

@@ -16,16 +16,8 @@ import pytest
 from inferometer.hub.mcp.access import Access
 from inferometer.hub.mcp.tools import TOOLS
 
-if find_spec("mcp") is None:
+if find_spec("mcp") is None:  # it is imported where it is used: else every worker would wait for it
     pytest.skip("needs the SDK: pip install 'inferometer[mcp]'", allow_module_level=True)
-
-import anyio
-import httpx2
-import mcp_types as types
-from mcp import Client, StdioServerParameters
-from mcp.client.streamable_http import streamable_http_client
-
-from inferometer.hub.mcp.server import create_server
 
 DOCS = Path(__file__).parents[2] / "docs"
 
@@ -36,16 +28,22 @@ def environment():
 
 
 def command(*options):
+    from mcp import StdioServerParameters
+
     words = ["-m", "inferometer", "mcp", *options]
     return StdioServerParameters(command=sys.executable, args=words, env=environment())
 
 
 def here(**access):
+    from inferometer.hub.mcp.server import create_server
+
     return create_server(lambda _: Access(**access))
 
 
 def conversation(calls, server, **client):
     """The answers to some calls, one after the other, of one server."""
+    import anyio
+    from mcp import Client
 
     async def talk():
         async with Client(server, **client) as connected:
@@ -56,6 +54,9 @@ def conversation(calls, server, **client):
 
 @pytest.mark.parametrize("mode", ["auto", "legacy"])  # today's protocol, and the one with a handshake
 def test_a_client_lists_the_tools_and_gets_numbers_and_sentences(mode):
+    import anyio
+    from mcp import Client
+
     async def talk():
         async with Client(here(), mode=mode) as connected:
             listed = await connected.list_tools()
@@ -88,13 +89,20 @@ def test_bad_questions_are_answered_in_sentences_and_the_server_goes_on():
     assert good.structured_content["fits"] is True
 
 
+def answered(action, **more):
+    """What a user says when asked."""
+    from mcp_types import ElicitResult
+
+    return ElicitResult(action=action, **more)
+
+
 @pytest.mark.parametrize("mode", ["auto", "legacy"])
 def test_nothing_is_measured_before_the_user_agrees(mode):
     asked = []
 
     async def refuse(_context, params):
         asked.append(params.message)
-        return types.ElicitResult(action="decline")
+        return answered("decline")
 
     (answer,) = conversation(
         [("profile", {"model": "resnet18"})], here(profiling=True), mode=mode, elicitation_callback=refuse
@@ -117,7 +125,7 @@ def test_an_agreed_measurement_is_stored_and_can_be_looked_at(tmp_path, roofs):
         pytest.skip("needs ONNX Runtime")
 
     async def agree(_context, _params):
-        return types.ElicitResult(action="accept", content={})
+        return answered("accept", content={})
 
     measured = {"model": "squeezenet1.1", "runtime": "onnxruntime", "image": 64, "seconds_at_most": 0.5}
     asked = command("--allow-profile", "--store", str(tmp_path / "runs.db"))
@@ -146,6 +154,11 @@ def test_a_line_that_is_no_json_is_answered_and_does_not_end_the_server():
 
 
 def test_over_http_it_answers_who_has_the_token_and_nobody_else(tmp_path):
+    import anyio
+    import httpx2
+    from mcp import Client
+    from mcp.client.streamable_http import streamable_http_client
+
     (tmp_path / "token").write_text("secret\n", encoding="utf-8")
     started = [sys.executable, "-m", "inferometer", "mcp", "--http", "0", "--token-file", str(tmp_path / "token")]
     with subprocess.Popen(started, stderr=subprocess.PIPE, text=True, env=environment()) as process:

@@ -51,7 +51,7 @@ from inferometer.known import device
 from inferometer.known.engines import require_effects
 from inferometer.measure.calibrate.fitting import single as ops
 from inferometer.measure.calibrate.fitting.assemble import assemble_calibration, whole_steps
-from inferometer.measure.calibrate.fitting.base import bounded, unbounded
+from inferometer.measure.calibrate.fitting.base import bounded, factors_of, steps_of_phase, unbounded
 from inferometer.measure.calibrate.fitting.fit import residual_spread
 from inferometer.measure.calibrate.fitting.points import (
     OpPoint,
@@ -97,6 +97,10 @@ QUIET_HOST_S = 0.465e-6
 STATED_HOST_S = 0.75e-6  # of the hosts that what is stated of a launch of eager modules was seen on: 0.72 to 0.83 µs
 LAUNCHED_NOTE = "by prompts of six models on hosts of 0.73 to 1.94 µs a call, 18 to 21 µs a kernel on the fastest"
 PADDED, DECODE = "attention.padded", "attention.decode"
+# What a score takes by the width of its head, over one of 64: attention without a mask in the journal of products,
+# of 128 and 512 tokens, 0.8 to 1.1 and 1.3 to 1.8.
+SCORED = {32: 0.9, 64: 1.0, 128: 1.5}
+MASK_S = 32e-6  # eighteen kernels make a mask of a tokeniser's flags, once a step: traces of the same journal
 UNCACHED = frozenset({"attention.padded", "attention.prefill"})  # attention of networks with one forward
 
 
@@ -133,8 +137,14 @@ def _shared(point: OpPoint, runtime: str) -> bool:
     return point.classes[-1] in PRODUCTS
 
 
-def with_steps(subject: CalibrationSubject, there: Calibration, steps: tuple[StepPoint, ...]) -> Calibration:
-    """A calibration with its tables as they are, and everything that comes from whole steps fitted anew."""
+def with_steps(
+    subject: CalibrationSubject, there: Calibration, steps: tuple[StepPoint, ...], replayed: Calibration | None = None
+) -> Calibration:
+    """A calibration with its tables as they are, and everything that comes from whole steps fitted anew.
+
+    A host that launches kernel by kernel hides what they take together. They take it in a graph too: `replayed` is the
+    calibration of those, and the fit starts from its factors, but for attention's, which runs other kernels there.
+    """
     alone = {
         name.removeprefix("alone."): value.value for name, value in there.overheads.items() if name.startswith("alone.")
     }
@@ -143,7 +153,14 @@ def with_steps(subject: CalibrationSubject, there: Calibration, steps: tuple[Ste
     notes = tuple(note for note in there.notes if note not in said)
     bare = unbounded(replace(there, steps=0, fitted_on=(), notes=notes))
     bare = replace(bare, residuals={name: kept[name] for name in kept if bare.table(name) is not None})
-    fitted = whole_fit(whole_steps(subject, bare, middle_steps(steps)), alone)
+    base = None
+    if replayed is not None:
+        found = {name: value for name, value in factors_of(replayed).items() if not name.startswith("attention")}
+        whole = {name: value for name, value in replayed.residuals.items() if name.startswith("step")}
+        base = StepBase(factors=found, residuals=whole, steps=steps_of_phase(replayed), alone=alone)
+    fitted = whole_fit(whole_steps(subject, bare, middle_steps(steps)), alone, base)
+    if base is not None:
+        fitted = replace(fitted, left=())  # they are predicted from what they take in a graph
     moved = {name: factor for name, factor in fitted.factors.items() if abs(log(factor)) > NO_FACTOR}
     applied = replace(fitted, factors=moved).applied_to(bare, source=subject.source, date=subject.created[:10])
     return sealed(bounded(applied))
@@ -418,6 +435,72 @@ def with_class_factor(
     return replace(there, factors={**there.factors, name: times * there.factors.get(name, 1.0)})
 
 
+def with_texts(subject: CalibrationSubject, there: Calibration, steps: list[StepPoint]) -> Calibration:
+    """Attention with a mask over texts, from whole steps of encoders: a table of what their other ops leave of them.
+
+    A layer's takes what its kernels take at any size, what each number of queries, keys, values and results takes, and
+    what each score takes.
+    """
+    told = [inside(subject, there, step, "attention") for step in steps]
+    if subject.runtime.execution == "captured":  # probes have four layers: what is done once is not a layer's
+        told = [replace(each, others_s=each.others_s + MASK_S) for each in told]
+    errors = []
+    for model in dict.fromkeys(step.model for step in steps):
+        found = text_terms([each for each in told if each.step.model != model])
+        errors += [log(each.step.seconds / (each.others_s + float(text_columns(each.step) @ found)))
+                   for each in told if each.step.model == model]  # fmt: skip
+    off, terms = residual_spread(np.array(errors)), text_terms(told)
+    print(f"{there.runtime} {there.dtype} {PADDED}: {terms} s, left out off by {off:.3f}", flush=True)
+    kernel_s, lengths = there.overheads["kernel"].value, (32, 64, 128, 256, 512, 1024, 2048, 4096)
+    flops, values = np.geomspace(1e5, 1e13, 25), []  # three a factor of ten, from a head of a short text
+    for length in lengths:
+        for head_dim, times in SCORED.items():
+            single = ops.padded(1, 1, head_dim, query=length)
+            work = ops.work_of_single(single, subject.device, runtime=there.runtime, dtype=there.dtype)
+            heads = flops / work.axes["flops"]
+            taken = terms[0] + heads * length * (terms[1] * head_dim + times * terms[2] * length)
+            floor_s = heads * work.floor_s
+            values += [
+                float(f"{share:.3g}") for share in floor_s / np.maximum(taken - kernel_s * work.launches, floor_s)
+            ]
+    table = Utilisation(
+        op_class=PADDED,
+        stream="floor",
+        axes=("query", "head_dim", "flops"),
+        grid=(tuple(map(float, lengths)), tuple(map(float, SCORED)), tuple(flops.tolist())),
+        values=tuple(values),
+        residual=max(IN_A_MODEL, off),
+    )
+    valid = {"query": (64.0, 512.0), "head_dim": (32.0, 128.0), "flops": (float(flops[0]), float(flops[-1]))}
+    return replace(
+        there,
+        tables=(*there.tables, table),
+        residuals={**there.residuals, PADDED: table.residual},
+        valid={**there.valid, PADDED: valid},
+    )
+
+
+def text_columns(step: StepPoint) -> Any:
+    """What the attention of all layers of a step takes, by term: each layer, a number of each head, a score of each."""
+    config: Any = step.config
+    layers, tokens = config["num_hidden_layers"], step.batch * step.query
+    return layers * np.array([1.0, tokens * config["hidden_size"], tokens * step.query * config["num_attention_heads"]])
+
+
+def text_terms(told: list[Inside]) -> Any:
+    """Seconds of each term, none below 0, that leave whole steps off by the least share of themselves."""
+    columns = np.array([text_columns(each.step) / each.step.seconds for each in told])
+    wanted = np.array([1 - each.others_s / each.step.seconds for each in told])
+    best, least = np.zeros(3), np.inf
+    for chosen in ([0, 1, 2], [0, 1], [0, 2], [1, 2], [0], [1], [2]):
+        found = np.zeros(3)
+        found[chosen] = np.linalg.lstsq(columns[:, chosen], wanted, rcond=None)[0]
+        left = float(((columns @ found - wanted) ** 2).sum())
+        if (found >= 0).all() and left < least:
+            best, least = found, left
+    return best
+
+
 def path_steps(journal: Path, **wanted: str) -> list[StepPoint]:
     rows = (json.loads(line) for line in gzip.decompress(journal.read_bytes()).splitlines())
     named = ("model", "phase", "dtype", "batch", "query", "context", "seconds", "config")
@@ -443,6 +526,7 @@ def refit_paths(args: argparse.Namespace) -> None:
                 device=device(args.device), runtime=effects, dtype=dtype, created=there.created
             )
             # It was timed with a mask that no fused kernel takes, which nobody gives: a tokeniser's has a flag a key.
+            # Nor was it where other GPUs' times come from, so it is told by whole steps.
             kept = tuple(table for table in there.tables if table.op_class != PADDED)
             there = replace(
                 there,
@@ -452,7 +536,7 @@ def refit_paths(args: argparse.Namespace) -> None:
                 valid={name: ranges for name, ranges in there.valid.items() if name != PADDED},
             )
             texts = path_steps(args.paths, way=way, dtype=dtype, phase="forward", mask="ones")
-            there = with_class_factor(subject, there, texts, "attention", PADDED)
+            there = with_texts(subject, there, texts)
             if runtime == "torch-graph" and dtype == "bf16":
                 prompts = path_steps(args.paths, way=way, phase="prefill")
                 mixed = [step for step in prompts if "num_local_experts" in step.config]
@@ -482,9 +566,12 @@ def fit(folder: Path, journal: Path, args: argparse.Namespace) -> None:
         calibration = assemble_calibration(subject, renewed(journal_points(folder, runtime, dtype), kernels), steps)
     if args.products:
         calibration = with_products(calibration, gpu, args.products)
-    if args.products or args.keep_tables:
-        calibration = with_steps(subject, calibration, steps)
+    replayed = None
     if effects.execution == "launched":
+        replayed = read_calibration(next(args.out.glob(f"{args.device}-torch-graph-{dtype}-*.json")))
+    if args.products or args.keep_tables or replayed:
+        calibration = with_steps(subject, calibration, steps, replayed)
+    if replayed:
         calibration = with_stated_host(replace(calibration, host_call_s=STATED_HOST_S), effects.on(gpu.unit).host_s)
     for path in before:
         path.unlink()
@@ -518,7 +605,8 @@ def main() -> None:
         with tarfile.open(args.archive) as archive:
             archive.extractall(scratch, filter="data")
         folder = next(Path(scratch).iterdir())
-        for journal in sorted(path for path in folder.iterdir() if path.is_dir()):
+        journals = sorted(path for path in folder.iterdir() if path.is_dir())
+        for journal in sorted(journals, key=lambda path: "graph" not in path.name):  # what eager modules start from
             fit(folder, journal, args)
 
 

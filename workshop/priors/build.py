@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from functools import partial
 from typing import TYPE_CHECKING, Any
 from zlib import crc32
 
@@ -78,21 +79,26 @@ def thinned(cases: Sequence[StackCase]) -> list[StackCase]:
     ]  # fmt: skip
 
 
-def validated(fit: Hierarchy, log: Callable[[str], None] | None = None) -> Validation:
+def validated(
+    fit: Hierarchy,
+    log: Callable[[str], None] | None = None,
+    keep: Callable[[str, Callable[[], Any]], Any] | None = None,
+) -> Validation:
     """Every row predicted without its device, family, model or source, and from a few models of its device."""
-    say = log or (lambda _: None)
-    folds = device_folds(fit.cases, TOKEN_DEVICE_FOLDS if fit.cases[0].tokens else DEVICE_FOLDS)
-    devices = left_out(fit, folds)
-    say("devices left out")
-    families = left_out(fit, family_folds(fit.cases, FAMILY_FOLDS))
-    say("families left out")
-    models = left_out(fit, model_folds(fit.cases, MODEL_FOLDS))
-    say("models left out")
-    sources = left_out(fit, source_folds(fit.cases, SOURCE_FOLDS))
-    say("sources left out")
-    few = left_out(fit, [few_models(fit.cases, fold, of_short_lists=True) for fold in folds], rounds=FEW_ROUNDS)
-    say("all but a few models of each device left out")
-    return Validation(devices=devices, families=families, models=models, sources=sources, few=few)
+    cases = fit.cases
+    devices = device_folds(cases, TOKEN_DEVICE_FOLDS if cases[0].tokens else DEVICE_FOLDS)
+    ways: dict[str, tuple[list[Any], int]] = {
+        "devices": (devices, 1), "families": (family_folds(cases, FAMILY_FOLDS), 1),
+        "models": (model_folds(cases, MODEL_FOLDS), 1), "sources": (source_folds(cases, SOURCE_FOLDS), 1),
+        "few": ([few_models(cases, fold, of_short_lists=True) for fold in devices], FEW_ROUNDS),
+    }  # fmt: skip
+    kept: dict[str, LeftOut] = {}
+    for name, (folds, rounds) in ways.items():
+        make = partial(left_out, fit, folds, rounds=rounds)
+        kept[name] = make() if keep is None else keep(name, make)
+        if log is not None:
+            log(f"left out: {name}")
+    return Validation(**kept)
 
 
 def document(fit: Hierarchy, judged: Sequence[StackCase], validation: Validation, *, made: str) -> Deviations:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import argparse
 import pickle
 import sys
-from itertools import chain
+from collections import Counter
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -21,9 +22,10 @@ from workshop.priors.build import document, fitted, source_halves, spreads, thin
 from workshop.priors.leaving import judge_validation
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from inferometer.known.atlas.measurement import PublishedMeasurement
+    from inferometer.measure.calibrate.priors.stack import StackCase
 
 RESULTS, TOKEN_RESULTS = CASES / "published-left-out.json", CASES / "published-tokens-left-out.json"
 
@@ -34,21 +36,51 @@ def _not_shipped(path: Path) -> Iterator[PublishedMeasurement]:
     return (row for row in read_atlas(path).table.rows() if row.source in known and not known[row.source].shipped)
 
 
-def _counted(also: Sequence[Path], *, tokens: bool) -> CaseReading:
+def _counted(also: Sequence[Path], keep: Keep, *, tokens: bool) -> CaseReading:
+    """Table after table: each can be kept, and none has rows that another's are counted with."""
     files = [each for path in also for each in (sorted(path.glob("*.csv.gz")) if path.is_dir() else [path])]
-    rows = chain(load(shipped_datasets()).rows(), *(_not_shipped(path) for path in files))
-    return language_cases(rows) if tokens else cases_of(rows)
+    tables: dict[str, Callable[[], Iterable[PublishedMeasurement]]] = {
+        **{name: partial(_shipped, name) for name in shipped_datasets()},
+        **{path.name: partial(_not_shipped, path) for path in files},
+    }
+    left: Counter[str] = Counter()
+    cases: list[StackCase] = []
+    for name, rows in tables.items():
+        reading: CaseReading = keep(f"counted-{name}", partial(_count, rows, tokens=tokens))
+        left.update(reading.left)
+        cases += reading.cases
+    return CaseReading(cases=tuple(cases), left=left)
 
 
-def _kept(path: Path | None, count: Callable[[], CaseReading]) -> CaseReading:
-    """Counting takes longer than fitting: what was counted can serve again while only the fit is changed."""
-    if path is not None and path.is_file():
-        reading: CaseReading = pickle.loads(path.read_bytes())  # noqa: S301 - our own cache
-        return reading
-    reading = count()
-    if path is not None:
-        path.write_bytes(pickle.dumps(reading))
-    return reading
+def _shipped(name: str) -> Iterable[PublishedMeasurement]:
+    return load((name,)).rows()
+
+
+def _count(rows: Callable[[], Iterable[PublishedMeasurement]], *, tokens: bool) -> CaseReading:
+    return language_cases(rows()) if tokens else cases_of(rows())
+
+
+class Keep:
+    """What was made once is read from a folder when a call that was stopped is made again. None: nothing is kept."""
+
+    def __init__(self, folder: Path | None) -> None:
+        self.folder = folder
+
+    def __call__(self, name: str, make: Callable[[], Any]) -> Any:
+        path = None if self.folder is None else self.folder / f"{name}.pickle"
+        if path is not None and path.is_file():
+            return pickle.loads(path.read_bytes())  # noqa: S301 - our own cache
+        made = make()
+        if path is not None:
+            part = path.with_suffix(".part")
+            part.write_bytes(pickle.dumps(made))
+            part.replace(path)  # a call that is stopped while it writes leaves nothing that looks whole
+        return made
+
+    def forget(self) -> None:
+        """All is made: a fit with its cases is half a gigabyte."""
+        for path in () if self.folder is None else self.folder.glob("*.pickle"):
+            path.unlink()
 
 
 def main() -> None:
@@ -63,26 +95,29 @@ def main() -> None:
         default=[],
         help="files, or folders of them, in any form of the atlas that may not be shipped",
     )
-    parser.add_argument("--cases", type=Path, help="where counted cases are kept, and read from when they are there")
+    parser.add_argument("--keep", type=Path, help="a folder for what is counted and fitted, so that it can go on")
     parser.add_argument("--made", required=True, help="the date that it states, as 2026-11-16")
     asked = parser.parse_args()
 
     def say(text: str) -> None:
         print(text, file=sys.stderr, flush=True)
 
-    reading = _kept(asked.cases, lambda: _counted(asked.also, tokens=asked.tokens))
+    keep = Keep(asked.keep)
+    reading = _counted(asked.also, keep, tokens=asked.tokens)
     say(f"{len(reading.cases)} steps to fit; {sum(reading.left.values())} rows are of something else")
     for reason, count in reading.left.most_common(20):
         say(f"  {count:6}  {reason}")
     judged = thinned(reading.cases)
-    begun = fitted(judged, say)
-    validation = validated(begun, say)
-    fit = begun if len(judged) == len(reading.cases) else fitted(reading.cases, say, begun=begun)
+    begun = keep("begun", lambda: fitted(judged, say))
+    validation = validated(begun, say, keep)
+    whole = len(judged) == len(reading.cases)
+    fit = begun if whole else keep("fit", lambda: fitted(reading.cases, say, begun=begun))
     write(document(fit, judged, validation, made=asked.made), asked.out or (TOKENS_FILE if asked.tokens else FILE))
     halves = source_halves(judged, validation.sources, spreads(judged, validation))
     groups = judge_validation(judged, validation, halves)
     results = asked.results or (TOKEN_RESULTS if asked.tokens else RESULTS)
     results.write_bytes(msgspec.json.format(msgspec.json.encode(groups), indent=1) + b"\n")
+    keep.forget()
 
 
 if __name__ == "__main__":

@@ -3,29 +3,24 @@
 Processes that a test starts inherit the path, so that a mutant reaches them and their lines count for that test.
 """
 
-import importlib.abc
 import importlib.machinery
 import os
-import sys
 
 settings = os.environ  # noqa: TID251 - how the driver reaches the processes that tests start
 
 
-class MutantLoader(importlib.machinery.SourceFileLoader):
-    """The module as it is, but for its source: its path stays, since modules find their data beside them."""
+def mutate(path):
+    """The module's source is another wherever it is read, by an import or by its path, as migrations are."""
+    loader = importlib.machinery.SourceFileLoader
+    original = loader.get_code
 
-    def get_code(self, fullname):  # noqa: ARG002 - the loader's own signature
-        with open(settings["MUTANT_SOURCE"], encoding="utf-8") as file:  # noqa: PTH123 - pathlib costs each start
+    def get_code(self, fullname):
+        if os.path.basename(self.path) != os.path.basename(path) or os.path.realpath(self.path) != path:  # noqa: PTH119 - pathlib costs each start
+            return original(self, fullname)
+        with open(settings["MUTANT_SOURCE"], encoding="utf-8") as file:  # noqa: PTH123 - as above
             return compile(file.read(), self.path, "exec")
 
-
-class MutantFinder(importlib.abc.MetaPathFinder):
-    def find_spec(self, fullname, path, target=None):
-        if fullname != settings.get("MUTANT_MODULE"):
-            return None
-        spec = importlib.machinery.PathFinder.find_spec(fullname, path, target)
-        spec.loader = MutantLoader(spec.loader.name, spec.loader.path)
-        return spec
+    loader.get_code = get_code
 
 
 def tell_lines():
@@ -50,7 +45,7 @@ def tell_lines():
     atexit.register(keep)
 
 
-if settings.get("MUTANT_MODULE"):
-    sys.meta_path.insert(0, MutantFinder())
+if settings.get("MUTANT_FILE"):
+    mutate(settings["MUTANT_FILE"])
 if settings.get("MUTATION_LINES") and settings.get("PYTEST_CURRENT_TEST"):
     tell_lines()

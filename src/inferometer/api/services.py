@@ -104,7 +104,7 @@ def simulate(  # noqa: PLR0913 - everything that a simulation depends on
     timeout_s: float | None = None,
     cancel: str | None = None,
     acceptance_spread: float = 0.0,
-    lora: str | None = None,
+    lora: int | str | None = None,
     max_loras: int = 1,
     images: str | None = None,
     encoder: str | float | None = None,

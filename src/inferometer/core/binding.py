@@ -7,9 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import field
+from math import prod
 from typing import TYPE_CHECKING, Any
 
-from inferometer.core.dims import Dim, evaluate, product
+from inferometer.core.dims import Dim, evaluate
 from inferometer.core.dtypes import DType, dtype
 from inferometer.core.errors import DomainError
 from inferometer.core.frozen import frozen
@@ -31,7 +32,7 @@ class Binding:
         return tuple(self.size(dim) for dim in tensor.shape)
 
     def elements(self, tensor: Tensor) -> Any:
-        return self.size(product(tensor.shape))
+        return prod([self.size(dim) for dim in tensor.shape])
 
     def format(self, tensor: Tensor) -> DType:
         """The tensor's own format, or the one the precision gives its role."""

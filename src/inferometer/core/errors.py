@@ -38,6 +38,7 @@ __all__ = [
 
 
 _SUGGESTED, _WORDS_PER_NAME = 3, 4  # names in a message; words that a catalog row may be known by
+_LEAST = 0.6  # likeness of a name that is suggested
 
 
 class InferometerError(Exception):
@@ -134,16 +135,23 @@ def nearest(asked: str, known: Iterable[str], *, count: int = _SUGGESTED) -> tup
     from difflib import SequenceMatcher  # noqa: PLC0415 - only a miss pays for it
 
     asked = asked[:100]  # comparing takes as long as both are, times each other
-    words = _words(asked)
+    words, folded = _words(asked), asked.casefold()
+    letters = {letter: folded.count(letter) for letter in folded}
 
     def likeness(name: str) -> float:
-        spelling = SequenceMatcher(None, asked.casefold(), name.casefold()).ratio()
+        other = name.casefold()
         shared = words & _words(name)
+        if not shared:
+            # Of two spellings no more is alike than the letters that both have: most names are out with this.
+            both = sum(min(count, other.count(letter)) for letter, count in letters.items())
+            if 1.05 * 2 * both < _LEAST * (len(folded) + len(other)):
+                return 0.0
+        spelling = SequenceMatcher(None, folded, other).ratio()
         told = 1.0 if words and shared == words else 0.6 + 0.1 * len(shared) if shared else 0.0  # all that was asked
         return max(spelling, told) + 0.05 * spelling
 
     ranked = sorted(((likeness(name), name) for name in set(known)), key=lambda pair: (-pair[0], pair[1]))
-    return tuple(name for score, name in ranked[:count] if score >= 0.6)
+    return tuple(name for score, name in ranked[:count] if score >= _LEAST)
 
 
 def _suggested(asked: str, words: Mapping[str, str]) -> tuple[str, ...]:
@@ -154,7 +162,8 @@ def _suggested(asked: str, words: Mapping[str, str]) -> tuple[str, ...]:
 
 def same_but_for_case(asked: str, known: Iterable[str]) -> str | None:
     """The one known name that the asked one is, whatever the case of its letters; None if there is none, or two."""
-    names = [name for name in known if name.casefold() == asked.casefold()]
+    folded = asked.casefold()
+    names = [name for name in known if name.casefold() == folded]
     return asked if asked in names else names[0] if len(names) == 1 else None
 
 

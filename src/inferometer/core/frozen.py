@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import MISSING, Field, FrozenInstanceError, dataclass, field, fields
 from functools import cache, partial
 from operator import attrgetter
-from typing import Any, ClassVar, NoReturn, TypeVar, dataclass_transform
+from typing import Any, ClassVar, NoReturn, TypeVar, cast, dataclass_transform
 
 T = TypeVar("T")
 
@@ -58,6 +58,36 @@ def _slotted(cls: Any) -> Any:
     made = type(cls)(cls.__name__, cls.__bases__, members)
     made.__qualname__ = cls.__qualname__
     return made
+
+
+def made_when_read(cls: type, *names: str) -> None:
+    """Let fields of a frozen class be given as `later(make)`: who never reads them does not wait for them."""
+    for name in names:
+        _wait(cls, name, cls.__dict__[name])
+
+
+def _wait(cls: type, name: str, slot: Any) -> None:
+    def get(self: Any) -> Any:
+        value = slot.__get__(self)
+        if isinstance(value, _Later):
+            value = value.make()
+            slot.__set__(self, value)
+        return value
+
+    setattr(cls, name, property(get, slot.__set__))
+
+
+class _Later:
+    __slots__ = ("make",)
+
+    def __init__(self, make: Callable[[], Any]) -> None:
+        self.make = make
+
+
+def later(make: Callable[[], T]) -> T:
+    """What `make` makes, once it is read: for fields that `made_when_read` names."""
+    made: Any = _Later(make)
+    return cast("T", made)
 
 
 class _Init:

@@ -57,11 +57,11 @@ class Kept:
 
     def _entry(self, key: Hashable, of: tuple[Any, ...], alike: tuple[Any, ...]) -> _Entry:
         with self._lock:
-            entry = self._entries.pop(key, None)
+            entry = self._entries.get(key)
             if entry is None or (alike and entry.alike != alike):
                 self._weight += 1 if entry is None else 1 - entry.weight
-                entry = _Entry(of, alike)
-            self._entries[key] = entry  # at the end: the newest
+                entry = self._entries[key] = _Entry(of, alike)
+            self._entries.move_to_end(key)  # the newest
             self._drop()
             return entry
 

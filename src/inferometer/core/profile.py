@@ -10,7 +10,7 @@ from typing import Any, Literal, get_args
 from inferometer.core.device import Device, Origin, Sourced
 from inferometer.core.errors import DomainError
 from inferometer.core.finding import Finding
-from inferometer.core.frozen import frozen
+from inferometer.core.frozen import frozen, made_when_read
 from inferometer.core.lazy import Framed, late
 from inferometer.core.machine import MachineFacts
 from inferometer.core.served import Served
@@ -164,6 +164,9 @@ class Phase:
     def once(self) -> bool:
         """Whether it is paid once and in no request; an engine may say of what: `compile prefill`."""
         return self.name.partition(" ")[0] in ONCE
+
+
+made_when_read(Phase, "bound", "ops", "parts", "streams")
 
 
 @frozen

@@ -39,6 +39,6 @@ class SchedulerRules:
     estimate_steps: int = 0
     slots: int | None = None  # of an engine without paged memory: sequences at once, where nobody says how many
     step_tokens: int | None = None  # and its tokens a step
-    apart: bool = False  # whether a CPU computes the sequences of a step one after the other, each as if it were alone
+    apart: bool = False  # whether prompts take a pass of their own, and so do slots that are no neighbours
     source: str = ""
     url: str = ""

@@ -1,6 +1,8 @@
 """Workload: what is asked of the model."""
 
-from dataclasses import fields
+from __future__ import annotations
+
+from dataclasses import fields, replace
 
 from inferometer.core.dtypes import dtype
 from inferometer.core.errors import DomainError
@@ -73,3 +75,6 @@ class Workload:
                 _require_whole(name, value, least=least, most=MOST[name])
         if self.arrival_per_s is not None and not self.arrival_per_s > 0:
             raise DomainError(f"arrival_per_s must be greater than 0, and is {self.arrival_per_s!r}.")
+
+    def in_formats(self, precision: Precision) -> Workload:
+        return self if precision == self.precision else replace(self, precision=precision)

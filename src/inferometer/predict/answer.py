@@ -89,7 +89,7 @@ def predict_graph(  # noqa: PLR0913 - what a prediction depends on
         model=ready.layout.facts,
         device=DeviceFacts(name=device.name, title=device.title, count=workload.parallel.devices),
         runtime=effects.name,
-        workload=replace(workload, precision=ready.layout.precision),
+        workload=workload.in_formats(ready.layout.precision),
         phases=tuple(phases),
         summary=summary,
         provenance=Provenance(
@@ -275,7 +275,8 @@ class _Job:
         They are known where the power is an estimate: not of a bound, nor of prices for an operation and a byte.
         """
         repeats = phase_repeats(phases, self.workload, "predicted")
-        counted = [phase for phase in phases if phase.ops and phase.name in repeats]
+        # Phases of ops alone, which know what of their time is no op's.
+        counted = [phase for phase in phases if phase.unattributed_s is not None and phase.name in repeats]
         if any(phase.energy_j is None for phase in counted):
             return None, None, None
         joules = sum(repeats[phase.name] * (phase.energy_j or 0.0) for phase in counted)

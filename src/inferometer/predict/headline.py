@@ -97,7 +97,8 @@ def windows_per_s(graph: Graph, options: Options) -> float | None:
 
 def with_own_steps(graph: Graph, options: Options) -> Options:
     """With the steps that a pipeline takes where none are asked for."""
-    return options if options.steps is not None else replace(options, steps=graph.metadata.get("steps"))
+    steps = graph.metadata.get("steps")
+    return options if options.steps is not None or steps is None else replace(options, steps=steps)
 
 
 def with_repeats(phases: Iterable[Phase], workload: Workload, options: Options) -> list[Phase]:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from inferometer.core.frozen import frozen
+from inferometer.core.frozen import frozen, later
 from inferometer.core.profile import OpTime, Phase
 from inferometer.core.request import BETWEEN, PARTS, RUN
 from inferometer.predict.energy import PowerModel, counted_joules, energy_costs, power_model
@@ -65,31 +65,33 @@ def site_of(device: Device, graph: Graph, parallel: Parallel, options: Options) 
 
 def phase_of(name: str, step: StepPrice, plan: PricePlan, site: PlanDevices) -> Phase:
     """A step, or several columns of one (the chunks of a prefill) together, with its ops in the order of execution."""
-    once = name in ONCE
-    ops = _ops(step, plan, rated(name), once=once, stretch=site.stretch)
-    once_s = site.stretch * float(np.broadcast_to(step.step_s, step.priced.time_s.shape[1]).sum())
-    time_s = sum([op.time_s for op in ops])
-    floor_s = sum([op.floor_s or 0.0 for op in ops])
-    flops = sum([op.flops or 0.0 for op in ops])
-    # what goes over links is no traffic of the memory
-    moved = sum([op.bytes or 0.0 for op in ops if op.kind != "collective"])
+    once, priced, quantities = name in ONCE, step.priced, step.quantities
+    columns, collected = priced.time_s.shape[1], plan.prepared.collected
+    alone = columns == 1 and not isinstance(step.step_s, np.ndarray)
+    once_s = site.stretch * float(step.step_s if alone else np.broadcast_to(step.step_s, columns).sum())
+    by_op = [_sums(values, site.stretch) for values in (priced.time_s, priced.floor_s)]
+    by_op += [_sums(values) for values in (quantities.flops, quantities.bytes)]
+    numbers, counts = collected.executed[once]
+    # Ops are added up one after the other in the order of execution.
+    executed = counts * np.array(by_op)[:, numbers]
+    time_s, floor_s, flops, moved = np.add.accumulate(executed, axis=1)[:, -1].tolist() if len(numbers) else [0.0] * 4
     low, high = step.interval()  # the last bit may differ between the two ways to add up
     end = max(time_s + once_s, site.stretch * float(high.sum()))
-    whole = plan.prepared.collected.whole[once]
+    whole = collected.whole[once]
     return Phase(
         name=name,
         time_s=time_s + once_s,
         low_s=min(time_s + once_s, max(floor_s, site.stretch * float(low.sum()))),
         high_s=end if whole else None,  # with work that is not known, nobody can say how long it takes at most
         floor_s=floor_s,
-        bound=_bound(ops, once_s),
+        bound=later(lambda: _bound(_bounds(step, plan), numbers.tolist(), executed[0].tolist(), once_s)),
         flops=flops,
         bytes=moved,
         energy_j=_energy(step, site, time_s + once_s, once_s, (flops, moved)),
-        ops=tuple(ops),
+        ops=later(lambda: tuple(_ops(step, plan, rated(name), once=once, stretch=site.stretch))),
         unattributed_s=once_s,
-        parts=_parts(name, step, plan, site, time_s + once_s),
-        streams={name: site.stretch * float(seconds.sum()) for name, seconds in step.streams().items()},
+        parts=later(lambda: _parts(name, step, plan, site, time_s + once_s)),
+        streams=later(lambda: {key: site.stretch * float(each.sum()) for key, each in step.streams().items()}),
     )
 
 
@@ -165,22 +167,21 @@ def _ops(step: StepPrice, plan: PricePlan, phase: str, *, once: bool, stretch: f
         _sums(values, stretch) for values in (priced.time_s, priced.low_s, priced.high_s, priced.floor_s)
     )
     flops, moved, sent = (_sums(values) for values in (quantities.flops, quantities.bytes, quantities.link))
-    bounds, rates, unit = bound_names(priced), plan.rates_in(phase), plan.device.unit
+    bounds, rates, unit = _bounds(step, plan), plan.rates_in(phase), plan.device.unit
     ops = []
     for entry in plan.prepared.entries:
         number, count, kind = entry.row, entry.count, entry.kind
         row = rows[number]
         if row.once != once:
             continue
-        # An op that cannot be counted costs its launch; its work is not nothing, it is not known.
-        counted = row.part is not None or kind == "collective"
+        counted = row.has_work
         ops.append(
             OpTime(
                 name=entry.name, kind=kind, block=entry.block, count=count, unit=unit,
                 time_s=count * times[number], low_s=count * lows[number], high_s=count * highs[number],
                 floor_s=count * floors[number] if counted else None, flops=count * flops[number] if counted else None,
                 bytes=count * (sent[number] if kind == "collective" else moved[number]) if counted else None,
-                bound=bounds[number] if counted else "overhead", origin=rates.origins[number],
+                bound=bounds[number], origin=rates.origins[number],
                 rung=rates.rungs[number],
             )
         )  # fmt: skip
@@ -199,12 +200,18 @@ def rated(name: str) -> str:
     return {"encode": "prefill", "draft": "decode", AROUND: "forward"}.get(name, name)
 
 
-def _bound(ops: list[OpTime], once_s: float) -> Bound:
+def _bounds(step: StepPrice, plan: PricePlan) -> list[Bound]:
+    """What each row is bound by."""
+    named = zip(bound_names(step.priced), plan.prepared.rows, strict=True)
+    return [bound if row.has_work else "overhead" for bound, row in named]
+
+
+def _bound(bounds: list[Bound], numbers: list[int], times: list[float], once_s: float) -> Bound:
     """What most of the time is bound by."""
     seconds: dict[Bound, float] = {"overhead": once_s}
-    for op in ops:
-        if op.bound is not None:
-            seconds[op.bound] = seconds.get(op.bound, 0.0) + op.time_s
+    for number, time_s in zip(numbers, times, strict=True):
+        bound = bounds[number]
+        seconds[bound] = seconds.get(bound, 0.0) + time_s
     return max(seconds, key=lambda name: seconds[name])
 
 

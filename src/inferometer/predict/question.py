@@ -114,7 +114,7 @@ class Question:
         return held_precision(self.graph, asked, require_effects(self.runtime), self.device.unit)
 
     def in_formats(self, precision: Precision) -> Question:
-        return replace(self, workload=_in_formats(self.workload, precision))
+        return replace(self, workload=self.workload.in_formats(precision))
 
     def basis(self) -> Basis:
         """Choose the calibration, the device's figures and the number formats.
@@ -168,7 +168,7 @@ class Question:
         if self.prefill_on is not None:
             return self._on_two_machines(self.prefill_on)
         basis = self.basis()
-        workload, options = _in_formats(self.workload, basis.precision), with_own_host(self, basis.calibration)
+        workload, options = self.workload.in_formats(basis.precision), with_own_host(self, basis.calibration)
 
         def predict() -> Profile:
             return predict_graph(
@@ -180,8 +180,9 @@ class Question:
                 options=options,
             )
 
-        profile = _answers.get_or_make(
-            workload, (self.graph, basis.device, basis.calibration), predict, alike=(self.runtime, options)
+        of = (self.graph, basis.device, basis.calibration)
+        profile, _ = _answers.get_or_make(
+            workload, of, lambda: (predict(), self.graph.size), alike=(self.runtime, options)
         )
         provenance = profile.provenance
         if provenance is not None:
@@ -213,7 +214,7 @@ class Question:
         return fit(
             self.graph,
             basis.device,
-            workload=_in_formats(self.workload, basis.precision),
+            workload=self.workload.in_formats(basis.precision),
             runtime=self.runtime,
             options=self.options,
         )
@@ -255,10 +256,6 @@ class CalibrationChoices:
         return self._chosen.get_or_make((runtime, dtype, *chosen_by), of, choose)
 
 
-def _in_formats(workload: Workload, precision: Precision) -> Workload:
-    return workload if precision == workload.precision else replace(workload, precision=precision)
-
-
 def _link_between(one: Device, other: Device) -> Link | None:
     """The peer link that both have, else the slower of their networks; None where no bandwidth is known."""
     if one.peer_link is not None and one.peer_link == other.peer_link:
@@ -272,7 +269,7 @@ _devices, _judged_by, _with_threads = Kept(), Kept(), Kept()
 # By the ops of the graphs that it holds on to: more than a sweep has models, devices, engines and formats.
 _bases = Kept(400_000, weigh=lambda kept: 1 + kept[1])
 _ANSWERED_OPS = 20_000  # of all the answers that are kept: some ten megabytes
-_answers = Kept(_ANSWERED_OPS, weigh=lambda profile: 1 + sum(len(phase.ops) for phase in profile.phases))
+_answers = Kept(_ANSWERED_OPS, weigh=lambda kept: 1 + 2 * kept[1])  # most models have two phases of all their ops
 
 
 def _limited(device: Device, threads: int, *, told: bool) -> Device:

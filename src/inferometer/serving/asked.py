@@ -141,7 +141,7 @@ def _whole_numbers(text: str, remedy: str, *, least: int, most: int) -> list[int
 def _lora(options: Mapping[str, Any]) -> Lora | None:
     if options["lora"] is None:
         return None
-    adapters, *rank = _whole_numbers(options["lora"], "Write --lora 8:16.", least=1, most=2)
+    adapters, *rank = _whole_numbers(str(options["lora"]), "Write --lora 8:16.", least=1, most=2)
     return Lora(adapters=adapters, rank=rank[0] if rank else 16, slots=options["slots"])
 
 

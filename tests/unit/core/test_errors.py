@@ -1,7 +1,10 @@
 import pickle
 import re
+from difflib import SequenceMatcher
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from inferometer.core import errors
 from inferometer.core.errors import GateError, InferometerError, UnknownNameError, nearest, same_but_for_case
@@ -52,6 +55,26 @@ def test_only_a_failed_gate_ends_with_1():
 )
 def test_a_typo_suggests_the_name_that_was_meant(asked, known, first):
     assert nearest(asked, known)[0] == first
+
+
+WORDS = st.text("abcd-_ 1234ABß", max_size=14)
+
+
+@given(asked=WORDS, known=st.sets(WORDS, max_size=12))
+def test_what_is_left_out_unread_is_like_nothing(asked, known):
+    """The names of the plain formula, asked of every pair."""
+
+    def words(name):
+        parts = name.casefold().replace("_", "-").replace(" ", "-").split("-")
+        return {part for part in parts if len(part) > 3 or any(map(str.isdigit, part))}
+
+    def likeness(name):
+        spelling, shared = SequenceMatcher(None, asked.casefold(), name.casefold()).ratio(), words(asked) & words(name)
+        told = 1.0 if shared and shared == words(asked) else 0.6 + 0.1 * len(shared) if shared else 0.0
+        return max(spelling, told) + 0.05 * spelling
+
+    ranked = sorted((-likeness(name), name) for name in known)
+    assert nearest(asked, known) == tuple(name for score, name in ranked[:3] if -score >= 0.6)
 
 
 def test_a_name_like_nothing_suggests_nothing():

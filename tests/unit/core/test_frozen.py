@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from inferometer.core.frozen import frozen
+from inferometer.core.frozen import frozen, later, made_when_read
 
 
 def _made(decorate):
@@ -267,6 +267,27 @@ def test_the_init_of_a_class_may_be_looked_at_while_it_is_made(monkeypatch):
         second: int = 2
 
     assert Pair(first=1) == Pair(first=1, second=2)
+
+
+def test_a_field_that_is_made_when_it_is_read_is_made_once_and_looks_like_any_other():
+    lazy = _made(frozen)
+    made_when_read(lazy, "tags")
+    times = []
+
+    def make():
+        times.append(1)
+        return {"a": 1.0}
+
+    for use in (asdict, copy.deepcopy, repr, lambda box: replace(box, width=3), lambda box: box == lazy(width=2)):
+        times.clear()
+        waits, plain = lazy(width=2, tags=later(make)), lazy(width=2, tags={"a": 1.0})
+        assert waits.area == plain.area == 4
+        assert not times  # nobody has read it
+        assert use(waits) == use(plain)
+        assert waits == plain
+        assert times == [1]
+    with pytest.raises(FrozenInstanceError):
+        waits.tags = {}
 
 
 # Six threads at once meet a class that nobody has read yet; read by the class alone, this ends the process.

@@ -153,7 +153,8 @@ def test_a_stated_share_of_the_compute_peak_has_the_unpacking_of_weights_in_it()
     ops = replace(question, device=own, calibrated=False).answer().phase("decode").ops
     (product,) = [op for op in ops if op.name == "layers.0.mlp.down_proj"]
     assert product.rung == "stated in the device's row"
-    assert product.time_s == pytest.approx(product.flops / (0.7 * 2e11), rel=0.01)
+    # but for what this model takes over its work with the engine, some hundredths; unpacking would be a multiple
+    assert product.time_s == pytest.approx(product.flops / (0.7 * 2e11), rel=0.05)
 
 
 def test_where_no_op_of_a_kind_is_known_the_peaks_answer_in_doubt():
@@ -251,6 +252,17 @@ def test_what_is_carried_to_a_device_that_nobody_measured_starts_kernels_soon_an
             assert not stranger or min(products) >= 0.08
             held += bool(prior.held)
     assert held > 10
+
+
+def test_no_npu_that_nobody_measured_reaches_a_sixtieth_of_its_peak_with_products_since_a_sibling_did():
+    """Two small networks on an RDK X5 had said so of its linears, and BERT on an X3 was answered with that."""
+    precision = Precision(weights="i8", activations="i8")
+    x3, x5 = (standing_of(devices()[f"horizon-rdk-{name}-npu"], "hbdnn", precision) for name in ("x3", "x5"))
+    assert was_seen(x5)
+    assert not was_seen(x3)
+    assert x3.family == x5.family
+    assert fitted_prior(x3).classes["linear"][0] >= 0.08
+    assert fitted_prior(x3).held <= {"linear"}
 
 
 def test_a_class_that_is_held_says_so_and_is_less_certain():

@@ -2,12 +2,15 @@
 
 import re
 from dataclasses import replace
+from itertools import permutations
 
 import pytest
 
 import inferometer as im
 from inferometer.core.errors import DomainError, UnknownNameError
-from inferometer.predict.placing import _Layers, can_i_run, split_layers
+from inferometer.predict import placing
+from inferometer.predict.ask import ask
+from inferometer.predict.placing import _Layers, can_i_run, placement, split_layers
 
 HOST = "amd-ryzen-ai-9-365-cpu"
 CASES = [
@@ -70,6 +73,44 @@ def test_a_longer_context_leaves_room_for_no_more_layers():
     assert placed[0] > placed[-1] >= 0
 
 
+@pytest.mark.parametrize("model", ["llama-3.1-70b", "qwen3-30b-a3b"])
+def test_whatever_takes_a_devices_memory_takes_the_same_room(model):
+    """What is no weight and no cache is all there or all away, and its bytes count alike wherever they are told."""
+    question = ask(model, on="nvidia-rtx-4060-ti", runtime="llamacpp", weights="q4_k", prompt=512, generate=64)
+    plain = replace(question.fit(), activations_bytes=0, workspace_bytes=0, state_bytes=0, reserve_bytes=None)
+    room = plain.capacity_bytes
+    free = placement(question, plain)
+    for taken in (room // 4, room // 2, 2 * room):
+        found = {
+            placement(question, replace(plain, **{name: taken}))
+            for name in ("activations_bytes", "workspace_bytes", "state_bytes", "reserve_bytes")
+        }
+        assert found == {placement(question, replace(plain, capacity_bytes=room, activations_bytes=taken))}
+        (placed,) = found
+        assert placed.device_bytes <= room
+        assert placed != free
+
+
+@pytest.mark.parametrize("known", [(8e9, 24e9), (8e9, None), (None, None)])
+def test_the_room_of_several_cards_is_their_sum_or_unknown(known, monkeypatch):
+    cards = ("nvidia-rtx-4060-ti", "nvidia-rtx-4090")
+    rooms = dict(zip(cards, known, strict=True))
+    asked = placing._in_roomy
+
+    def roomy(question, context):
+        found = asked(question, context)
+        return replace(found, capacity_bytes=rooms[question.device.name]) if told else found
+
+    told = False
+    monkeypatch.setattr(placing, "_in_roomy", roomy)
+    monkeypatch.setattr(placing, "_spread", lambda asked, room, cpu: placing._form(asked[0], room, cpu))
+    monkeypatch.setattr(placing, "busy_notes", lambda _roof: ())
+    plain = can_i_run("smollm2-135m", on=cards).capacity_bytes
+    told = True
+    found = can_i_run("smollm2-135m", on=cards).capacity_bytes
+    assert found == (None if None in known else sum(known)) != plain
+
+
 def test_experts_leave_the_gpu_before_layers_do_and_dense_layers_are_counted_as_llamacpp_counts_them():
     mixed = {form.weights: form for form in can_i_run("deepseek-v3", on="nvidia-rtx-4090").forms}
     assert mixed["q8_0"].flags == "-ngl 99 --n-cpu-moe 61 -c 4096"  # its first 3 of 61 layers have no experts
@@ -78,11 +119,11 @@ def test_experts_leave_the_gpu_before_layers_do_and_dense_layers_are_counted_as_
 
 
 @pytest.mark.parametrize("away", [0, 3])
-def test_the_split_over_unequal_cards_is_the_fastest_of_all_that_fit(away):
+@pytest.mark.parametrize("order", [*permutations(((3.0, 35.0), (1.0, 25.0), (2.0, 40.0)))])
+def test_the_split_over_unequal_cards_is_the_fastest_of_all_that_fit(away, order):
     """Held against every way to cut seven layers into three runs."""
     cards = [
-        _Layers(seconds=(s, s / 2), nbytes=(10.0, 4.0), room=room, rest_s=s, low=0.9, high=1.2)
-        for s, room in ((3.0, 35.0), (1.0, 25.0), (2.0, 40.0))
+        _Layers(seconds=(s, s / 2), nbytes=(10.0, 4.0), room=room, rest_s=s, low=0.9, high=1.2) for s, room in order
     ]
 
     def seconds(runs):

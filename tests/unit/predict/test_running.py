@@ -42,7 +42,7 @@ def eager_calibration(**changes):
 
 def test_each_thread_more_of_a_cpu_takes_less_time():
     one, two, four = (seconds("resnet50", threads=count, **BOARD) for count in (1, 2, 4))
-    assert one > 1.5 * two > 1.5 * 1.2 * four
+    assert one > 1.4 * two > 1.4 * 1.2 * four
 
 
 @pytest.mark.parametrize("on", ["raspberry-pi-5", "rockchip-rk3588-cpu", "intel-core-i7-13700k-cpu"])
@@ -294,9 +294,12 @@ def test_a_model_of_halves_is_answered_in_the_floats_that_an_engine_runs_on_a_cp
     assert ask("qwen3-0.6b", on="nvidia-l4", runtime="onnxruntime").precision.weights != "f32"
 
 
-@pytest.mark.parametrize("runtime", ["llamacpp", "vllm", "sglang", "ctranslate2", "onnxruntime-genai"])
+@pytest.mark.parametrize(
+    "runtime", ["llamacpp", "vllm", "sglang", "ctranslate2", "onnxruntime-genai", "openvino-genai"]
+)
 def test_an_engine_of_texts_answers_for_no_network_of_pictures(runtime):
-    assert "resnet50 is none" in refusal("resnet50", on="nvidia-a10", runtime=runtime)
+    device = "intel-arc-b580" if runtime == "openvino-genai" else "nvidia-a10"
+    assert "resnet50 is none" in refusal("resnet50", on=device, runtime=runtime)
 
 
 @pytest.mark.parametrize("runtime", ["llamacpp", "vllm", "ctranslate2"])

@@ -12,7 +12,7 @@ from inferometer.known.machine.detect import detect_host
 from inferometer.known.machine.detect.host import Cpu
 from inferometer.known.machine.local import device_of_host
 from inferometer.predict.basis.calibrations import WIDER_THREADS, WIDER_VERSION, HostSetup, calibration_for, for_threads
-from inferometer.predict.basis.same_core import WIDER_CORE, WIDER_MACHINE, shipped_for
+from inferometer.predict.basis.same_core import WIDER_CORE, WIDER_MACHINE, _what_differs, shipped_for
 from inferometer.predict.options import Options
 from inferometer.predict.question import Question
 
@@ -95,6 +95,18 @@ def test_what_differs_is_said_and_widens_the_interval(machine, on, setup, factor
     choice = chosen(machine, setup, on)
     assert wider(choice) == pytest.approx(factor)
     assert told in " ".join(choice.notes)
+
+
+@pytest.mark.parametrize(
+    ("times", "differs"), [(1.0, False), (0.96, False), (1.04, False), (0.94, True), (1.06, True), (2.0, True)]
+)
+def test_another_clock_is_told_where_it_is_more_than_rounded(times, differs):
+    row = device(ROW)
+    notes, factor = _what_differs(SHIPPED, row, MACHINE, times * row.core_groups[0].clock_hz)
+    plain, once = _what_differs(SHIPPED, row, MACHINE, None)
+    assert factor == once * (WIDER_VERSION if differs else 1.0)
+    assert any("runs at" in note for note in notes) == differs
+    assert not any("runs at" in note for note in plain)
 
 
 EMERALD = "intel-emerald-rapids-1-vcpu"

@@ -11,10 +11,12 @@ from inferometer.core.errors import DomainError, UnknownNameError
 from inferometer.core.workload import Precision
 from inferometer.known import device as device_named
 from inferometer.known import link as link_named
+from inferometer.known.engines import engine, version_numbers
 from inferometer.predict.ask import ask
 from inferometer.predict.change import KEYS, Change, changed_device, parse_change
 from inferometer.predict.options import Options, Speculative
 from inferometer.predict.question import CalibrationChoices, Question, _link_between
+from inferometer.predict.running import version_notes
 from inferometer.predict.served import question as serving
 from inferometer.predict.served.memory import ServingMemory, StepLimits
 
@@ -305,3 +307,16 @@ def test_a_prompt_that_is_read_elsewhere_takes_that_devices_time():
     assert both.phase("prefill").time_s == pytest.approx(reading.phase("prefill").time_s)
     assert both.phase("decode").time_s == pytest.approx(writing.phase("decode").time_s)
     assert both.summary.ttft_s > reading.summary.ttft_s
+
+
+def test_an_answer_says_whose_costs_its_version_of_the_engine_has():
+    rules = engine("vllm").serving
+    since = [costs.since for costs in rules.costs if not costs.devices]
+    for version in (None, *since, "999"):
+        whose = max((each for each in since if version_numbers(each) <= version_numbers(version or rules.version)),
+                    key=version_numbers)  # fmt: skip
+        words = "of the oldest that is known" if whose == "0" else f"of {whose} and newer"
+        options = Options(engine_version=version)
+        (note,) = version_notes(replace(ask("llama-3.2-1b", on="nvidia-h100-sxm", runtime="vllm"), options=options))
+        assert words in note, version
+        assert (version or f"{rules.version}, the newest that is known") in note

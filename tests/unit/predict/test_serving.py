@@ -3,6 +3,8 @@
 import json
 import re
 from dataclasses import replace
+from fnmatch import fnmatchcase
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -27,7 +29,7 @@ from inferometer.predict.price.kernel_floors import (
     floor_of,
     gemm_ideals,
 )
-from inferometer.predict.price.kernels import _split_further, kernel_curve
+from inferometer.predict.price.kernels import _of_window, _split_further, kernel_curve
 from inferometer.predict.ready import make_ready
 from inferometer.predict.served.question import served, serving_answer
 from inferometer.predict.served.steady import KernelParts, Traffic, kernel_parts, steady_times
@@ -69,6 +71,21 @@ def test_projections_that_share_their_input_are_loaded_as_one():
     ]  # fmt: skip
     assert loaded.parameters == graph.parameters
     assert as_loaded(graph, runtime_effects("torch-compile"), Precision()) is graph
+
+
+@pytest.mark.parametrize("merged", [(), runtime_effects("vllm").merged])
+@pytest.mark.parametrize("patterns", [(), ("*lm_head*",), ("*lm_head*", "*.o_proj")])
+def test_an_engine_leaves_the_layers_that_it_says_in_the_models_own_format(merged, patterns):
+    """Whatever else it does, and those alone."""
+    graph = model_graph("llama-3.2-1b")
+    effects = replace(runtime_effects("torch-compile"), merged=merged, unquantised=patterns)
+    loaded = as_loaded(graph, effects, Precision(weights="i4"))
+    assert (loaded is graph) == (not merged and not patterns)
+    for _, op in loaded.ops():
+        wide = any(fnmatchcase(op.name, pattern) for pattern in patterns)
+        for tensor in op.weights:
+            if tensor.role == "weight":
+                assert tensor.dtype == (graph.precision if wide else None), op.name
 
 
 def test_a_quantised_model_keeps_its_head_and_embedding():
@@ -456,6 +473,14 @@ def test_the_cache_has_the_blocks_that_vllm_s_own_log_states():
     assert what.memory.kv_blocks == pytest.approx(2588, rel=0.03)
 
 
+def test_the_cache_has_the_tokens_that_sglang_s_own_log_states():
+    """#tokens: 367404, K and V 8.23 GB each: Qwen3-235B-FP8 on four H100, 0.93 (vllm-project/vllm, issue 21348)."""
+    memory = served(ask("qwen3-235b-a22b", on="nvidia-h100-sxm", runtime="sglang", weights="f8e4m3", tp=4)).memory
+    told = replace(memory, usable_bytes=0.93 * memory.visible_bytes)
+    assert told.kv_tokens == pytest.approx(367_404, rel=0.03)
+    assert told.kv_bytes_per_token * told.kv_tokens == pytest.approx(2 * 8.23 * 2**30, rel=0.03)
+
+
 def test_experts_that_are_split_further_than_measured_lose_what_others_of_the_table_do():
     """Two mixtures were measured on one device and on eight, where a few rows reach a quarter and many rows half."""
     rows = [
@@ -475,3 +500,19 @@ def test_experts_that_are_split_further_than_measured_lose_what_others_of_the_ta
     assert found == pytest.approx([0.25, 0.25, (0.25 * 0.5) ** 0.5, 0.5, 0.5])
     assert _split_further(table, (8.0, 1.0), (8.0, 1.0), asked) == 0.0
     assert np.all(_split_further(table, (1.0, 1.0), (4.0, 1.0), asked) == 0.0)  # nobody was measured so
+
+
+def test_points_of_a_window_are_those_of_rows_that_have_one():
+    """Where none was measured with one, those without serve; what is not asked for is left out of the sizes."""
+    windows = np.array([0.0, 0.0, 512.0, 4096.0])
+    table = SimpleNamespace(sizes={"window": windows})
+    every = np.ones(4, bool)
+    for wanted, among, kept in (
+        (0.0, every, windows == 0),
+        (1000.0, every, windows > 0),
+        (1000.0, windows == 0, windows == 0),  # none of these was measured with one
+        (1000.0, windows != 512, windows == 4096),
+    ):
+        chosen, sizes = _of_window(table, among, {"batch": 2.0, "window": wanted})
+        assert chosen.tolist() == kept.tolist()
+        assert sizes == {"batch": 2.0} | ({"window": wanted} if windows[kept].any() else {})

@@ -232,11 +232,11 @@ def number(value):
     return Sourced(value=value, origin="datasheet", source="a test", date="2026")
 
 
-def device(unit, peaks, *, bandwidth=5.0, memories=1):
+def device(unit, peaks, *, bandwidth=5.0, memories=1, **more):
     levels = (Memory(level="dram", bandwidth_bytes_per_s=None if bandwidth is None else number(bandwidth)),
               Memory(level="l2"))  # fmt: skip
     return Device(name="d", title="d", vendor="nobody", unit=unit, peaks={name: number(v) for name, v in peaks.items()},
-                  memories=levels[:memories])  # fmt: skip
+                  memories=levels[:memories], **more)  # fmt: skip
 
 
 def test_an_npu_of_whole_numbers_does_half_as_many_wide_ones_and_no_other_unit_does():
@@ -260,3 +260,23 @@ def test_what_a_row_lacks_is_its_classes_and_it_says_so():
     assert ({*slow.peaks}, len(slow.memories)) == ({"f32"}, 2)
     known = device("gpu", {"f32": 1.0}, memories=2)
     assert with_class_figures(known) == (known, ())
+
+
+@pytest.mark.parametrize("unit", ["npu", "gpu"])
+def test_a_peak_that_stands_in_is_of_the_devices_year_and_one_that_is_stated_stays(unit):
+    """Makers who print no peak still raise it: the same figure for ten years was off by a factor of two either way."""
+    peaks = [
+        with_class_figures(device(unit, {}, kind="phone", year=year))[0].peaks["i8"] for year in (2013, 2023, 2025)
+    ]
+    assert peaks[0].value * 15 < peaks[1].value
+    assert peaks[1].value * 1.6 < peaks[2].value < peaks[1].value * 2.2
+    assert "2025" in peaks[2].note
+    unknown = with_class_figures(device(unit, {}, kind="phone"))[0].peaks["i8"]
+    assert unknown.value == peaks[1].value
+    stated, notes = with_class_figures(device(unit, {"i8": 8.0}, kind="phone", year=2013))
+    assert (stated.peaks["i8"].value, notes) == (8.0, ())
+
+
+def test_an_embedded_npu_without_a_peak_is_no_phone():
+    phone, board = (with_class_figures(device("npu", {}, kind=kind, year=2024))[0] for kind in ("phone", "embedded"))
+    assert all(4 * board.peaks[name].value < phone.peaks[name].value for name in phone.peaks)

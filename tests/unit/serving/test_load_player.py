@@ -10,9 +10,10 @@ from inferometer.core.traffic.arrivals import Arrivals
 from inferometer.core.traffic.demand import Sharing, closed_demand, open_demand
 from inferometer.core.traffic.lengths import Lengths
 from inferometer.serving.load import server
-from inferometer.serving.load.apis import Endpoint, parse_address
+from inferometer.serving.load.apis import Endpoint, Proxy, parse_address
 from inferometer.serving.load.faults import Fault
 from inferometer.serving.load.play import Player, RoundPlan
+from inferometer.serving.load.pool import _Tunnel
 from inferometer.serving.load.prompts import WORDS, PromptMaker
 from inferometer.serving.load.server import Fetched, ServerFacts, facts_of, fetch, prompt_maker, single_tokens
 from inferometer.serving.load.wire import Connection, parse_head
@@ -264,7 +265,8 @@ def test_the_tokens_of_a_word_and_those_around_a_prompt_are_read_from_two_probes
 
 
 def test_a_probe_that_is_not_answered_is_not_repeated(monkeypatch):
-    for answer in ((500, b"{}"), (200, b"{}"), (200, b'{"usage": {"prompt_tokens": 0}}')):
+    refused = b'{"usage": {"prompt_tokens": 9}}'  # of a refusal nothing counts
+    for answer in ((500, b"{}"), (429, refused), (200, b"{}"), (200, b'{"usage": {"prompt_tokens": 0}}')):
         maker, asked = asked_of(monkeypatch, {"/v1/chat/completions": answer, "/tokenize": tokenizer({})},
                                 prompt_maker(None, ENDPOINT, ServerFacts(engine="vllm"), 3, 99.0))  # fmt: skip
         probes = [limit for _, path, _, limit in asked if path == "/v1/chat/completions"]
@@ -275,6 +277,43 @@ def test_a_probe_that_is_not_answered_is_not_repeated(monkeypatch):
 
 
 # The wire
+
+
+TUNNELS = [  # what a proxy answers; whether it lets through; a word of why it does not
+    (b"HTTP/1.1 200 Connection established\r\n\r\n", True, ""),
+    (b"HTTP/1.0 204 x\r\nvia: y\r\n\r\n", True, ""),
+    (b"HTTP/1.1 407 who\r\n\r\n", False, "407"),
+    (b"HTTP/1.1 302 x\r\nlocation: y\r\n\r\n", False, "302"),
+    (b"SSH-2.0-x\r\n\r\n", False, ""),
+    (b"HTTP/1.1 200 x\r\n" + b"a: b\r\n" * 20_000, False, "no end"),
+    (b"", False, "closed"),
+    (b"HTTP/1.1 2", False, "closed"),
+]
+
+
+@pytest.mark.parametrize(("answer", "passes", "why"), TUNNELS)
+@pytest.mark.parametrize("size", [1, 7, 10**6])
+def test_a_tunnel_is_there_or_the_proxy_says_why_not(answer, passes, why, size):
+    """However its answer is cut into pieces, and before the connection ends where the answer has an end."""
+    proxy, size = Proxy(host="gate", port=8080), max(size, len(answer) // 50)
+
+    async def opened():
+        waits = asyncio.get_running_loop().create_future()
+        tunnel = _Tunnel(parse_address("https://h"), proxy, waits)
+        for start in range(0, len(answer), size):
+            tunnel.data_received(answer[start : start + size])
+            if waits.done():
+                break
+        assert waits.done() == (why != "closed")
+        tunnel.connection_lost(None)  # once it is there, that is not the tunnel's to tell
+        await waits
+
+    if passes:
+        asyncio.run(opened())
+        return
+    with pytest.raises(Fault, match=f"gate:8080: .*{why}") as fault:
+        asyncio.run(opened())
+    assert fault.value.kind == "proxy"
 
 
 class Silent(asyncio.Transport):

@@ -24,6 +24,7 @@ from inferometer.core.served import Level, LevelFigures, RequestColumns, ServerR
 from inferometer.core.traffic.arrivals import Arrivals
 from inferometer.core.traffic.demand import Sharing, closed_demand
 from inferometer.core.traffic.lengths import Lengths
+from inferometer.core.traffic.objectives import parse_objective
 from inferometer.serving.load import processes, run, server
 from inferometer.serving.load.answers import (
     CALLED,
@@ -672,6 +673,16 @@ def test_metrics_are_summed_over_labels_and_named_by_us():
     assert parse_metrics(text) == {"prompt_tokens": 12.5, "kv_used": 0.25}
 
 
+def test_a_level_s_first_round_has_the_requests_that_simulate_has():
+    """So a simulation is held against the very requests; later rounds, warm-ups and what is resumed have others."""
+    plan = LoadPlan(url="", steps=(LoadStep(concurrency=1), LoadStep(concurrency=2)))
+    tests = [run._Test(plan, None, None, tried=[(step, None) for step in plan.steps[:count]]) for count in (0, 1)]
+    assert [test._numbered(1) for test in tests] == [0, 1]  # as serving.simulate.run numbers its levels
+    resumed = run._Test(replace(plan, done=(SimpleNamespace(),)), None, None, tried=[(plan.steps[0], None)])
+    later = [test._numbered(round_) for test in (*tests, resumed) for round_ in (1, 2, 3)]
+    assert len({*later, run._WARM_UP}) == len(later) + 1
+
+
 def test_a_level_that_saturate_adds_outlasts_many_answers(monkeypatch):
     monkeypatch.setattr(run, "figures_of", lambda _level: LevelFigures(requests=1, completed=1))
     monkeypatch.setattr(run, "median_of", lambda _of: 2.5)
@@ -689,6 +700,20 @@ def test_a_level_that_saturate_adds_outlasts_many_answers(monkeypatch):
     assert [sized(places, **more) for more in ({"saturate": False}, {"duration_s": 3.0}, {"is_first": True})] == [
         None
     ] * 3
+
+
+@pytest.mark.parametrize(("saturate", "within"), [(False, False), (True, False), (False, True)])
+def test_loads_are_added_where_one_is_searched_for(saturate, within, monkeypatch):
+    """By the search that was asked for, from all that was tried."""
+    step = LoadStep(concurrency=2)
+    monkeypatch.setattr(run, "figures_of", lambda level, goals: (level, goals))
+    monkeypatch.setattr(run, "next_step", lambda tried: ("doubled", tried))
+    monkeypatch.setattr(run, "next_within", lambda tried, goals: ("halved", tried, goals))
+    goals = (parse_objective("ttft_p95<=1s"),)
+    plan = LoadPlan(url="", steps=(step,), saturate=saturate, within=within, objectives=goals)
+    found = run._Test(plan, None, None, tried=[(step, "level")])._next_steps()
+    tried = [(step, ("level", goals))]
+    assert found == [("doubled", tried)] * saturate + [("halved", tried, goals)] * within
 
 
 def test_the_only_model_of_a_server_is_meant():

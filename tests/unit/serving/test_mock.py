@@ -12,6 +12,7 @@ from inferometer.core.traffic.demand import open_demand
 from inferometer.core.traffic.lengths import Lengths
 from inferometer.known.schedulers import scheduler_of
 from inferometer.serving.load.apis import AudioAsked, Endpoint, noise_wav, parse_address
+from inferometer.serving.mock import server
 from inferometer.serving.mock.engine import MockEngine
 from inferometer.serving.mock.server import MockServer
 from inferometer.serving.simulate.replica import EngineLimits
@@ -112,9 +113,9 @@ def served(*requests, **limits):
 
     async def play():
         engine = MockEngine(service(**limits), asyncio.get_running_loop().time, speed=20.0)
-        server = await MockServer(engine, "tiny").serve("127.0.0.1", 0)
-        address = server.sockets[0].getsockname()[:2]
-        async with server:
+        listening = await MockServer(engine, "tiny").serve("127.0.0.1", 0)
+        address = listening.sockets[0].getsockname()[:2]
+        async with listening:
             return await run(engine, *(asked(address, *request) for request in requests))
 
     return asyncio.run(play())
@@ -164,6 +165,14 @@ def test_what_cannot_be_answered_is_refused_in_words(body, status, why):
     ((found, text),) = served(("POST", "/v1/chat/completions", body))
     assert found == status
     assert why in json.loads(text)["error"]["message"]
+
+
+@pytest.mark.parametrize(("beyond", "status"), [(0, 200), (1, 400)])
+def test_a_request_of_as_many_bytes_as_are_taken_is_taken(beyond, status, monkeypatch):
+    body = json.dumps(CHAT).encode()
+    monkeypatch.setattr(server, "_MOST_BYTES", len(body) - beyond)
+    ((found, _),) = served(("POST", "/v1/chat/completions", body))
+    assert found == status
 
 
 def transcribed(stream, *, seconds=2.0, form=None):

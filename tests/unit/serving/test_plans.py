@@ -2,6 +2,7 @@
 
 import csv
 from dataclasses import MISSING, fields, replace
+from itertools import permutations
 from types import SimpleNamespace
 
 import numpy as np
@@ -77,6 +78,16 @@ def goal(metric, limit_s, share=None):
 )
 def test_a_replica_takes_the_highest_load_at_which_every_objective_holds(goals, capacity):
     assert curve().capacity(goals) == pytest.approx(0.97 * capacity)
+
+
+def test_of_several_objectives_the_tightest_holds_however_they_are_written():
+    limits = [("ttft", 0.2), ("ttft", 0.4), ("ttft", 0.1), ("tpot", 0.025), ("tpot", 0.035), ("e2e", 2.5), ("e2e", 9.0)]
+    every = [goal(*limit) for limit in limits]
+    for capacity in (curve().capacity, pools(read_s=0.09).reads_per_s):
+        alone = [capacity([each]) for each in every]
+        assert len(set(alone)) > 2
+        for one, two in permutations(range(len(every)), 2):
+            assert capacity([every[one], every[two]]) == min(alone[one], alone[two])
 
 
 def test_between_two_loads_latencies_lie_between_theirs():

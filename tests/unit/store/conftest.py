@@ -1,6 +1,8 @@
 """What the tests of the store share."""
 
 import pytest
+from sqlalchemy import func, select
+from sqlalchemy.dialects import postgresql
 
 from inferometer.store import open_store
 from inferometer.store.tables import metadata
@@ -37,7 +39,29 @@ def store(_one_store):
     tables = reversed(metadata.sorted_tables)
     _one_store.database.write(lambda connection: [connection.execute(table.delete()) for table in tables])
     _one_store._clock.now = START
-    return _one_store
+    yield _one_store
+    assert not overlong(_one_store), "PostgreSQL would refuse them, and SQLite keeps them"
+
+
+POSTGRESQL = postgresql.dialect()
+LENGTHS = [
+    {
+        column: most
+        for column in table.columns
+        if (most := getattr(column.type.dialect_impl(POSTGRESQL), "length", None)) is not None
+    }
+    for table in metadata.sorted_tables
+]
+
+
+def overlong(store):
+    """Columns with a text that is longer than they are."""
+    found = []
+    with store.database.engine.connect() as connection:
+        for columns in filter(None, LENGTHS):
+            longest = connection.execute(select(*(func.max(func.length(column)) for column in columns))).one()
+            found += [str(each) for each, most in zip(columns, longest, strict=True) if (most or 0) > columns[each]]
+    return found
 
 
 @pytest.fixture

@@ -46,6 +46,10 @@ class Server:
             open_store(self.url(self._template)).close()
         return self.url(self.database(self._template))
 
+    def copied(self, url):
+        """The address of another database with all that is in this one, which nobody uses now."""
+        return self.url(self.database(url.partition("@/")[2].partition("?")[0]))
+
 
 def emptied(connection, tables):
     """By rows, of which a test leaves few: TRUNCATE makes new files for every table and every index."""

@@ -4,6 +4,7 @@ The clock stands still until it is moved, so that every time and every sum is kn
 """
 
 from dataclasses import replace
+from itertools import permutations
 
 import pytest
 from hypothesis import given
@@ -19,7 +20,7 @@ from inferometer.store.queue.fleet import Fleet
 from inferometer.store.queue.shares import Turn, rank
 from inferometer.store.queue.trust import grade
 from inferometer.store.queue.values import FleetDevice, LeaseCheck, LeaseTiming, NewDevice, NewJob, Wanted, fails_often
-from inferometer.store.queue.wanted import fits
+from inferometer.store.queue.wanted import fits, read, refuse_unfitting, written
 from unit.store.conftest import START
 from unit.store.profiles import profile
 
@@ -625,3 +626,42 @@ def test_lists_of_jobs_are_the_newest_first_and_as_long_as_asked(fleet, clock):
         with pytest.raises(DomainError):
             fleet.jobs(limit=limit)
     assert len(fleet.jobs(limit=1000)) == 4
+
+
+# What a job asks for, and why no device is that
+
+LABELS = {"a": {"os": ("linux",), "gpu": ("t4", "l4")}, "b": {"os": ("mac",), "gpu": ("m4",)}}
+
+
+def unfitting(labels, device=None):
+    rest = {"user": "u", "facts": {}, "version": "1", "state": "ready", "registered": 0.0, "heartbeat": 0.0}
+    devices = tuple(FleetDevice(name=name, labels=held, **rest) for name, held in LABELS.items())
+    with pytest.raises(DomainError) as error:
+        refuse_unfitting(Wanted(device=device, labels=labels), devices)
+    return str(error.value), error.value.remedy
+
+
+@pytest.mark.parametrize("order", [*permutations(("os", "gpu", "ram"))])
+@pytest.mark.parametrize("device", [None, "a"])
+def test_the_label_that_no_device_has_is_named_wherever_it_stands(order, device):
+    whose = "No device of the fleet has" if device is None else "a does not have"
+    missing = {"os": ("bsd", "os=linux"), "gpu": ("h100", "gpu=l4, gpu=m4, gpu=t4"), "ram": ("big", "No label 'ram'")}
+    had = {"os": "LINUX", "gpu": "t4"}
+    for lacks, (value, there) in missing.items():
+        asked = {**had, lacks: value}
+        said, remedy = unfitting({key: asked[key] for key in order if key in asked}, device)
+        assert said.startswith(f"{whose} {lacks}={value}. ")
+        assert there in remedy or device == "a"
+    said, _ = unfitting({key: {"os": "mac", "gpu": "t4"}[key] for key in order if key != "ram"})
+    assert " at once." in said  # each is there, and not on one device
+    assert all(each in said for each in ("os=mac", "gpu=t4"))
+
+
+@pytest.mark.parametrize("wrong", ["", "two words", "a/b", "-a", "a" * 101, "ä"])
+def test_every_label_of_a_wish_is_held_to_what_labels_are(wrong):
+    good = {"one": "a", "two": "b"}
+    assert read(written(Wanted(labels=good))).labels == good
+    assert written(Wanted(labels=dict(reversed(good.items())))) == written(Wanted(labels=good))
+    for labels in ({**good, wrong: "c"}, {**good, "three": wrong}, {wrong: "c", **good}, {**good, "one": wrong}):
+        with pytest.raises(DomainError, match="cannot be a"):
+            written(Wanted(labels=labels))

@@ -404,6 +404,16 @@ def test_who_comes_through_a_provider_is_who_was_invited_or_who_may_join(store, 
 # The audit log
 
 
+def test_an_entry_keeps_the_beginning_of_texts_that_are_too_long(store):
+    """Who asks may write anything into them; what was done is not refused for it."""
+    most = {"user": 100, "project": 100, "subject": 500, "detail": 2000, "address": 100}
+    texts = {name: f"{name}{'é' * 3000}" for name in most}
+    run = store.add(profile(), "p")
+    store.doing(Deed(action="person.change", **texts)).tag(run, "t")
+    (entry,) = store.audit()
+    assert {name: getattr(entry, name) for name in most} == {name: texts[name][:size] for name, size in most.items()}
+
+
 def test_entries_are_told_newest_first_and_narrowed_by_all_that_is_asked(store, clock):
     made = Deed(user="ada", action="run.add", project="p", subject=lambda runs: runs[0], address="1.2.3.4")
     store.doing(made).add(profile(), "p")

@@ -18,6 +18,7 @@ from inferometer.predict.price.deviations import (
     source_half,
 )
 from workshop.priors.build import source_halves, source_spreads, thinned, validated
+from workshop.priors.fit import Keep
 from workshop.priors.leaving import device_folds, family_folds, judge_validation, left_out, model_folds, source_folds
 
 CONVOLUTION, LINEAR = FITTED.index("convolution.window"), FITTED.index("linear")
@@ -288,3 +289,20 @@ def test_what_a_source_adds_is_by_its_unit_and_by_whether_others_have_the_engine
     assert source_half(spreads, "gpu", near="seen", fitted=True) == 0.2
     assert source_half(spreads, "npu", near="seen", fitted=False) == 0.5
     assert source_half({}, "npu", near="seen", fitted=True) == 0.0
+
+
+def test_a_fit_that_was_stopped_goes_on_where_it_was_and_half_a_file_is_none(tmp_path):
+    made, keep = [], Keep(tmp_path)
+
+    def make(name):
+        made.append(name)
+        return {"of": name}
+
+    for _ in range(2):
+        assert keep("one", lambda: make("one")) == {"of": "one"}
+    (tmp_path / "two.part").write_bytes(b"half of")
+    assert keep("two", lambda: make("two")) == {"of": "two"}
+    assert made == ["one", "two"]
+    keep.forget()
+    assert not any(tmp_path.glob("*.pickle"))
+    assert Keep(None)("one", lambda: make("again")) == {"of": "again"}

@@ -122,6 +122,17 @@ def widening(runs: int, alike: float, *, confidence: float) -> float:
     return math.sqrt(alike) * student_quantile(confidence, few) / student_quantile(confidence, max(runs - 1, 1))
 
 
+def _student_within(angle: float, freedom: int) -> float:
+    """P(|T| ≤ √freedom · tan(angle)): the finite series of Abramowitz and Stegun, 26.7.3 and 26.7.4."""
+    sine, cosine = math.sin(angle), math.cos(angle)
+    odd = freedom % 2
+    term, total = (cosine if odd else 1.0), 0.0
+    for power in range(odd, freedom - 1, 2):
+        total += term
+        term *= cosine * cosine * (power + 1) / (power + 2)
+    return 2 / math.pi * (angle + sine * total) if odd else sine * total
+
+
 def student_quantile(confidence: float, freedom: int) -> float:
     """The t within which a share `confidence` of Student's distribution lies, to both sides."""
     if freedom > _NEARLY_NORMAL:
@@ -129,15 +140,7 @@ def student_quantile(confidence: float, freedom: int) -> float:
     low, high = 0.0, math.pi / 2  # atan(t / √freedom), so that the range is bounded
     for _ in range(60):
         middle = (low + high) / 2
-        # P(|T| ≤ √freedom · tan(angle)): the finite series of Abramowitz and Stegun, 26.7.3 and 26.7.4.
-        sine, cosine = math.sin(middle), math.cos(middle)
-        odd = freedom % 2
-        term, total = (cosine if odd else 1.0), 0.0
-        for power in range(odd, freedom - 1, 2):
-            total += term
-            term *= cosine * cosine * (power + 1) / (power + 2)
-        student_within = 2 / math.pi * (middle + sine * total) if odd else sine * total
-        low, high = (middle, high) if student_within < confidence else (low, middle)
+        low, high = (middle, high) if _student_within(middle, freedom) < confidence else (low, middle)
     return math.tan(low) * math.sqrt(freedom)
 
 

@@ -87,12 +87,12 @@ class Passing:
     caches: tuple[_Cache, ...] = ()  # all of them, as the fullest device has them
     shares: Mapping[str, float] = field(default_factory=dict)  # of tensors that no device has whole, by name
 
-    def use(self, sizes: Mapping[str, Any], *, first: bool = True) -> MemoryUse:
+    def use(self, sizes: Mapping[str, Any], *, first: bool = True, weights_bytes: float = 0.0) -> MemoryUse:
         """What one step needs beside the weights, its new tokens in the cache included: numbers, or arrays."""
         binding = Binding(sizes=sizes, precision=self.terms.precision)
         timeline = self.first if first else self.later
         if timeline is None:
-            return self._counted(binding)
+            return replace(self._counted(binding), weights_bytes=weights_bytes)
         known = {name: sizes[name] for name in SYMBOLIC}
         shape: tuple[int, ...] = ()
         if any(isinstance(value, np.ndarray) for value in sizes.values()):
@@ -101,6 +101,7 @@ class Passing:
             values = [prod([known[name] for name in monomial]) for monomial in timeline.monomials]
             *steps, state, cache = [sum(map(mul, row, values)) for row in timeline.numbers]
             return MemoryUse(
+                weights_bytes=weights_bytes,
                 kv_bytes=cache + (_cache_bytes(self.windowed, binding) if self.windowed else 0.0),
                 state_bytes=state,
                 activations_bytes=max(steps, default=0.0),
@@ -108,6 +109,7 @@ class Passing:
             )
         alive = timeline.matrix @ spread_monomials(timeline.monomials, known, shape)
         return MemoryUse(
+            weights_bytes=weights_bytes,
             kv_bytes=alive[-1].reshape(shape) + (_cache_bytes(self.windowed, binding) if self.windowed else 0.0),
             state_bytes=alive[-2].reshape(shape),
             # the last two rows are states and caches
@@ -146,7 +148,7 @@ class Residency:
 
     def use(self, sizes: Mapping[str, Any], *, first: bool = True) -> MemoryUse:
         """What one step needs: numbers, or arrays of the sizes' shape."""
-        return replace(self.passing.use(sizes, first=first), weights_bytes=self.weights_bytes)
+        return self.passing.use(sizes, first=first, weights_bytes=self.weights_bytes)
 
     def cache_of_a_token(self) -> tuple[float, dict[int, float]]:
         """Bytes that a token of one sequence takes on the fullest device: in layers that keep all, and by windows.

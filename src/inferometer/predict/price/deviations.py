@@ -60,7 +60,7 @@ _USUAL_HZ = 2.5e9  # a clock that says nothing of a CPU
 # that were, a kernel of nine in ten starts within the first, and products of nine in ten reach the second.
 _CARRIED_KERNEL_S = 1e-4
 _CARRIED_SHARE = 0.08
-_CARRIED = frozenset({"cpu", "gpu"})  # NPUs leave single ops to their hosts, which takes as long as it takes
+_CARRIED = frozenset({"cpu", "gpu", "npu"})
 _OF_ENCODERS = ("linear", "matmul", "attention", "vector.norm")  # classes that networks of convolutions hardly have
 _OF_NO_MATRIX = ("depthwise", "vector", "indexing")  # classes that reach little of a peak that is of matrices
 
@@ -323,16 +323,27 @@ def _carried(prior: FittedPrior, standing: Standing, kernel_s: float, known: Dev
     softmax behind a classifier has what whole networks are off by, 2 ms on a server. And an instruction set or a vendor
     whose few devices reach a fiftieth of their peak, since the engine leaves their vectors alone, says nothing of cores
     without any: where no sibling ran with the engine, shares are held too.
+
+    NPUs leave single ops to their hosts, which takes as long as it takes. Only their products by a matrix are held, and
+    where a sibling ran too: two small networks that are slow on an RDK X5 had said that products reach a sixtieth of
+    its peak, and BERT on an X3 was answered with that.
     """
     family = f"engine+family:{standing.engine}:{standing.unit}:{standing.family or standing.vendor}"
     share = 0.0 if family in known.levels else _CARRIED_SHARE
     longest = max(_CARRIED_KERNEL_S, kernel_s)
-    classes = {
-        name: (
-            compute if name.startswith(_OF_NO_MATRIX) else max(share, compute), max(share, memory), min(longest, kernel)
-        )
-        for name, (compute, memory, kernel) in prior.classes.items()
-    }  # fmt: skip
+    if standing.unit == "npu":
+        classes = {
+            name: (max(_CARRIED_SHARE, rates[0]) if name == "linear" else rates[0], *rates[1:])
+            for name, rates in prior.classes.items()
+        }
+    else:
+        classes = {
+            name: (
+                compute if name.startswith(_OF_NO_MATRIX) else max(share, compute),
+                max(share, memory), min(longest, kernel),
+            )
+            for name, (compute, memory, kernel) in prior.classes.items()
+        }  # fmt: skip
     return replace(
         prior, classes=classes, held=frozenset(name for name in classes if classes[name] != prior.classes[name])
     )

@@ -41,10 +41,10 @@ def host_speed_of(options: Options, calibration: Calibration | None) -> float:
 
 def waits_for_host(step: StepPrice) -> bool:
     """Whether the device waits for its host for a share of the step that is worth saying."""
-    time_s = step.total("time_s").sum()
+    if isinstance(step.host_s, float):
+        return False
     # An op of a block that runs thirty times waits thirty times.
-    waiting = (step.counts[:, None] * step.host_s).sum() if step.rows else 0.0
-    return bool(waiting > WORTH_SAYING * time_s)
+    return bool((step.counts[:, None] * step.host_s).sum() > WORTH_SAYING * step.total("time_s").sum())
 
 
 def host_note(phases: Iterable[str], options: Options, calibration: Calibration | None) -> str:

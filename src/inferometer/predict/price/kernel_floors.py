@@ -7,6 +7,7 @@ them, so the same formula stands on both sides: what a floor leaves out is in th
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -33,13 +34,15 @@ class PeakRates:
     peaks: Mapping[str, float]
     memory: float
     link: float | None = None
+    found: dict[str, float] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def operations(self, name: str) -> float:
         """The peak of a format; where the device has none that of the format that stands in for it."""
-        for candidate in (*_FASTER.get(name, (name,)), "bf16", "f16", "f32"):
-            if candidate in self.peaks:
-                return self.peaks[candidate]
-        return max(self.peaks.values())
+        if name not in self.found:
+            candidates = (*_FASTER.get(name, (name,)), "bf16", "f16", "f32")
+            known = [self.peaks[candidate] for candidate in candidates if candidate in self.peaks]
+            self.found[name] = known[0] if known else max(self.peaks.values())
+        return self.found[name]
 
 
 def peak_rates(device: Device) -> PeakRates:
@@ -56,6 +59,11 @@ def floor_of(ideals: Ideals) -> Any:
     return np.maximum(*ideals)
 
 
+def floats(size: Any) -> Any:
+    """A size in floating point: a lone one as a plain number, which numpy would take ten times as long for."""
+    return float(size) if isinstance(size, int | float) else np.asarray(size, float)
+
+
 def gemm_ideals(rates: PeakRates, s: Mapping[str, Any], *, arithmetic: str, weight_bytes: float) -> Ideals:
     """[rows, k] × [k, n]: the weights once, the activations in and out."""
     m, n, k = s["rows"], s["out_features"], s["in_features"]
@@ -65,7 +73,7 @@ def gemm_ideals(rates: PeakRates, s: Mapping[str, Any], *, arithmetic: str, weig
 
 def attention_prefill_ideals(rates: PeakRates, s: Mapping[str, Any], *, arithmetic: str, kv_bytes: float) -> Ideals:
     """Causal attention of `query` new tokens after `context`; a window of 0 is none."""
-    query, context = np.asarray(s["query"], float), np.asarray(s.get("context", 0), float)
+    query, context = floats(s["query"]), floats(s.get("context", 0))
     pairs = _windowed_pairs(query, context, s.get("window", 0))
     operations = 4.0 * s["batch"] * s["heads"] * s["head_dim"] * pairs
     new = _ACTIVATION_BYTES * 2 * query * s["heads"] * s["head_dim"]
@@ -75,9 +83,10 @@ def attention_prefill_ideals(rates: PeakRates, s: Mapping[str, Any], *, arithmet
 
 def attention_decode_ideals(rates: PeakRates, s: Mapping[str, Any], *, arithmetic: str, kv_bytes: float) -> Ideals:
     """One token each of `batch` sequences over `keys` cached ones."""
-    keys = np.asarray(s["keys"], float)
-    window = np.asarray(s.get("window", 0), float)
-    keys = np.where(window > 0, np.minimum(keys, np.maximum(window, 1)), keys)
+    keys = floats(s["keys"])
+    window = floats(s.get("window", 0))
+    if _is_any(window):
+        keys = np.where(window > 0, np.minimum(keys, np.maximum(window, 1)), keys)
     operations = 4.0 * s["batch"] * s["heads"] * s["head_dim"] * keys
     moved = s["batch"] * (kv_bytes * 2 * keys * s["kv_heads"] + _ACTIVATION_BYTES * 2 * s["heads"]) * s["head_dim"]
     return operations / rates.operations(arithmetic), moved / rates.memory
@@ -85,7 +94,7 @@ def attention_decode_ideals(rates: PeakRates, s: Mapping[str, Any], *, arithmeti
 
 def mla_prefill_ideals(rates: PeakRates, s: Mapping[str, Any], *, arithmetic: str, kv_bytes: float) -> Ideals:
     """Latent attention with keys and values expanded."""
-    query, context = np.asarray(s["query"], float), np.asarray(s.get("context", 0), float)
+    query, context = floats(s["query"]), floats(s.get("context", 0))
     width = _EXPANDED_KEY + _EXPANDED_VALUE
     operations = 2.0 * s["batch"] * s["heads"] * width * causal_pairs(query, context)
     moved = s["batch"] * (_ACTIVATION_BYTES * 2 * query * s["heads"] * width + kv_bytes * (query + context) * _LATENT)
@@ -94,7 +103,7 @@ def mla_prefill_ideals(rates: PeakRates, s: Mapping[str, Any], *, arithmetic: st
 
 def mla_decode_ideals(rates: PeakRates, s: Mapping[str, Any], *, arithmetic: str, kv_bytes: float) -> Ideals:
     """Latent attention with the up-projection absorbed: every head meets the one latent of each cached token."""
-    keys = np.asarray(s["keys"], float)
+    keys = floats(s["keys"])
     width = _LATENT + _LATENT_VALUE
     operations = 2.0 * s["batch"] * s["heads"] * width * keys
     moved = s["batch"] * (kv_bytes * keys * _LATENT + _ACTIVATION_BYTES * s["heads"] * width)
@@ -103,7 +112,7 @@ def mla_decode_ideals(rates: PeakRates, s: Mapping[str, Any], *, arithmetic: str
 
 def experts_ideals(rates: PeakRates, s: Mapping[str, Any], *, arithmetic: str, weight_bytes: float) -> Ideals:
     """`rows` tokens of all replicas, each through `top_k` experts, of which this device has 1/ep, each 1/tp wide."""
-    rows, matrices = np.asarray(s["rows"], float), s.get("matrices", 3)
+    rows, matrices = floats(s["rows"]), s.get("matrices", 3)
     inner = s["intermediate"] / s["tp"]
     routed = rows * s["top_k"] / s["ep"]
     touched = _touched(s["experts"], s["top_k"], rows)
@@ -120,17 +129,21 @@ def _touched(experts: Any, top_k: Any, rows: Any) -> Any:
     return share_touched(experts, top_k, rows)
 
 
+def _is_any(window: Any) -> bool:
+    return window > 0 if isinstance(window, float) else bool(np.any(window > 0))
+
+
 def _windowed_pairs(query: Any, context: Any, window: Any) -> Any:
     whole = query * context + query * (query + 1) / 2
-    window = np.asarray(window, float)
-    if not np.any(window > 0):
+    window = floats(window)
+    if not _is_any(window):
         return whole
     return np.where(window > 0, causal_pairs(query, context, np.maximum(window, 1)), whole)
 
 
 def message_bytes_ideals(rates: PeakRates, s: Mapping[str, Any], *, function: str) -> Ideals:
     """What one device sends over its link; without a link over memory, which only keeps shares comparable."""
-    devices = np.asarray(s["devices"], float)
+    devices = floats(s["devices"])
     share = {"all_reduce": 2.0, "reduce_scatter": 1.0, "all_gather": 1.0}.get(function, 1.0 / devices)
     sent = share * (devices - 1) / devices * s["bytes"]
     return np.zeros_like(sent), sent / (rates.link or rates.memory)

@@ -486,11 +486,12 @@ def kernel_sizes(row: OpRow, binding: Binding) -> dict[str, Any]:
     """The sizes that a row's curve is read at, in one step: rows of a product, sequences and tokens of attention."""
     op = row.op
     if op.kind != "attention":
-        return {"rows": row.scale.batch * prod(binding.size(dim) for dim in op.inputs[0].shape[:-1])}
+        return {"rows": row.scale.batch * prod([binding.size(dim) for dim in op.inputs[0].shape[:-1]])}
     query, context = binding.size(op["query"]), binding.size(op.get("context", 0))
     if op.get("top_k"):  # a step meets as many keys as were chosen; a prompt beyond them is still priced as a whole
         context = smaller(context, op["top_k"])
     # A chunk after a context has as much to do for each of its tokens as a longer prompt without one.
-    length = np.sqrt(np.asarray(query, float) ** 2 + 2.0 * np.asarray(query, float) * context)
+    new = floors.floats(query)
+    length = np.sqrt(new * new + 2.0 * new * context)
     sizes = {"query": query, "context": context, "keys": context + query, "length": length}
     return {"batch": sequences(op, binding), **sizes}

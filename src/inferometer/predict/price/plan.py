@@ -234,13 +234,15 @@ class PricePlan:
         longer = np.maximum(*at_peaks)
         slower = np.ones((2, *longer.shape)) if slower is None else slower
         binding, known = self.prepared.binding(sizes), dict[int, Mapping[str, Any]]()
-        seconds = np.empty((len(rates.timed), longer.shape[1]))
+        numbers = [*rates.timed]
+        seconds = np.empty((len(numbers), longer.shape[1]))
         for place, (number, alike) in enumerate(rates.timed.items()):
             if alike not in known:
                 known[alike] = kernel_sizes(self.prepared.rows[alike], binding)
-            seconds[place] = np.ravel(rates.curves[number].seconds(self.peaks, known[alike]))
+            taken = rates.curves[number].seconds(self.peaks, known[alike])
+            seconds[place] = taken if isinstance(taken, float) else np.ravel(taken)
         # A femtosecond is far below any op: it only keeps a row without work from dividing by nothing.
-        slower[:, [*rates.timed]] = seconds / np.maximum(longer[[*rates.timed]], 1e-15)
+        slower[:, numbers] = seconds / np.maximum(longer[numbers], 1e-15)
         return slower
 
     def links(self, q: Quantities, rates: Rates | None = None) -> Callable[[Any], Any] | None:

@@ -58,7 +58,8 @@ class Levels:
 
 def _beyond(activations: Any, cache_bytes: Any) -> Any:
     """The bytes that reach memory: none if the activations fit into the cache, otherwise all."""
-    return np.where(activations <= cache_bytes, 0.0, activations) if np.any(cache_bytes) else activations
+    some = bool(cache_bytes) if isinstance(cache_bytes, float) else np.any(cache_bytes)
+    return np.where(activations <= cache_bytes, 0.0, activations) if some else activations
 
 
 def require_rate(rate: Sourced, what: str) -> float:
@@ -132,7 +133,7 @@ def price_streams(  # noqa: PLR0913 - the streams of an op
         memory_s=memory_s,
         link_s=link_s,
         overhead_s=overhead_s,
-        time_s=np.maximum(longest + overhead_s, floor_s) if np.ndim(floor_s) else longest + overhead_s,
+        time_s=np.maximum(longest + overhead_s, floor_s) if isinstance(floor_s, np.ndarray) else longest + overhead_s,
         floor_s=floor_s,
         spread=spread,
     )

@@ -61,7 +61,10 @@ class Pace:
         """Seconds of a step on no op, one number or one a column; what runs `once` a request is no step of its own."""
         if once or not self.counts_sequences:
             return 0.0 if once else self.step_s
-        return self.step_s + self.sequence_s * np.ravel(np.broadcast_arrays(sizes["batch"], *sizes.values())[0])
+        batch = sizes["batch"]
+        if any(isinstance(size, np.ndarray) for size in sizes.values()):
+            batch = np.broadcast_arrays(batch, *sizes.values())[0]
+        return self.step_s + self.sequence_s * np.ravel(batch)
 
 
 @frozen
@@ -93,8 +96,9 @@ class StepPrice:
         if rates.step_spread is not None:  # what the whole steps that were measured have shown already
             spread = spread - rates.spread * rates.in_steps
         own = self.counts[:, None] * times * spread
-        together = (over_rows(members, own) + self._step_doubt(members) for members in rates.groups.values())
-        share = np.sqrt(sum(part**2 for part in (*together, doubted * time))) / np.where(time > 0, time, 1.0)
+        together = [over_rows(members, own) + self._step_doubt(members) for members in rates.groups.values()]
+        # Squares as products, which plain numbers round as arrays do.
+        share = np.sqrt(sum([part * part for part in (*together, doubted * time)])) / np.where(time > 0, time, 1.0)
         wide = np.exp(EIGHT_IN_TEN * share)
         return np.maximum(np.minimum(self.total("floor_s"), time), time / wide), time * wide
 
@@ -135,7 +139,7 @@ class StepPrice:
     # below a twentieth of the time nobody gains from the note; within a factor of 2 tables continue well
     def outside(self, *, least: float = 0.05, factor: float = 2.0) -> dict[str, float]:
         """Classes with ops `factor` times outside of their tables that take a share of the time, and how far out."""
-        if not np.ndim(self.far):
+        if not isinstance(self.far, np.ndarray):
             return {}
         outside = self.far > log(factor)
         if not outside.any():

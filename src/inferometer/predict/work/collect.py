@@ -156,6 +156,11 @@ class OpRow:
     part: Op | None = None  # the op as far as it can be counted
 
     @property
+    def has_work(self) -> bool:
+        """Whether some of its work is known. One that cannot be counted costs its launch: that is not nothing."""
+        return self.part is not None or self.op.kind == "collective"
+
+    @property
     def counted_whole(self) -> bool:
         """Whether all of its work is known: of a loop, also that of every op inside."""
         return self.op_class == "collective" or self.part is self.op or self.part == self.op
@@ -178,10 +183,21 @@ class CollectedRows:
     entries: tuple[Entry, ...]
     repeats: tuple[Any, Any]  # how often each row runs: at every step, once a request
     whole: tuple[bool, ...] = field(init=False)  # whether all work of these and of those is known
+    # … in the order of execution: the row of each, and how often it counts in [time, floor, operations, moved bytes]
+    executed: tuple[tuple[Any, Any], ...] = field(init=False)
 
     def __post_init__(self) -> None:
         whole = [all(row.counted_whole for row in self.rows if row.once == once) for once in (False, True)]
         object.__setattr__(self, "whole", tuple(whole))
+        object.__setattr__(self, "executed", tuple([self._executed(once=once) for once in (False, True)]))
+
+    def _executed(self, *, once: bool) -> tuple[Any, Any]:
+        entries = [entry for entry in self.entries if self.rows[entry.row].once == once]
+        counted = [entry.count * self.rows[entry.row].has_work for entry in entries]
+        # What goes over links is no traffic of the memory.
+        moving = [count * (entry.kind != "collective") for entry, count in zip(entries, counted, strict=True)]
+        counts = np.array([[entry.count for entry in entries], counted, counted, moving], dtype=float)
+        return np.array([entry.row for entry in entries], dtype=int), counts
 
 
 def collect(

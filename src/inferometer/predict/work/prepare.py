@@ -181,7 +181,7 @@ class PreparedWork:
             # A batch that looks up more rows than the table has reads the table once, as the rule counts it with
             # numbers.
             over = parts["weights"][number] - most
-            if over.max() > 0:
+            if (over[0] if len(over) == 1 else over.max()) > 0:
                 over = np.maximum(0.0, over)
                 parts["weights"][number] -= over
                 parts["bytes"][number] -= over

@@ -171,6 +171,7 @@ def _notes(whole: RoundRows, server: ServerReadings | None = None) -> list[str]:
 
 
 _WARM = 8  # requests of a warm-up, at most, where nobody said how many
+_WARM_UP = 1_000_002  # its number among the rounds: the last that a seed has
 _SCRAPE_S = 1.0
 _ANSWERS, _MOST_ADDED = 10, 100_000  # answer times that an added level lasts; its requests at most
 _STEPPED_S = 0.1  # a difference between the wall clock and the monotonic one that is worth a word
@@ -205,7 +206,6 @@ class _Test:
     keep: Keep | None
     levels: list[Level] = field(default_factory=list)
     tried: list[tuple[LoadStep, Level]] = field(default_factory=list)
-    number: int = 0
 
     async def run(self) -> Profile:
         plan = self.plan
@@ -254,7 +254,6 @@ class _Test:
             await self._warm_up(players)
         self.levels = list(self.plan.done)
         self.tried = [(step_of(level, self.plan), level) for level in self.plan.done]
-        self.number += 1000 * len(self.plan.done)  # prompts that no cache knows from the levels before
         done = {level.name for level in self.plan.done}
         waiting = [step for step in self.plan.steps if step.name not in done] or self._next_steps()
         while waiting:
@@ -285,20 +284,23 @@ class _Test:
             count = min(_WARM, max(2, step.concurrency or 2))
         if count:
             few = replace(self.plan, requests=count, duration_s=None, trace=None, sharing=self.plan.sharing)
-            demand = demand_of(few, LoadStep(concurrency=1), number=self._next_number())
+            demand = demand_of(few, LoadStep(concurrency=1), number=_WARM_UP)
             places = min(count, step.concurrency or 2)
             await players.play(RoundPlan(demand=demand, concurrency=places, timeout_s=self.plan.timeout_s))
 
-    def _next_number(self) -> int:
-        self.number += 1
-        return self.number
+    def _numbered(self, round_: int) -> int:
+        """A round's number. The first round of a level has the requests that `simulate` has of the same plan.
+
+        What is resumed has others, for the server's cache may know those of the level that was interrupted.
+        """
+        return len(self.tried) + 1000 * (round_ - 1) + (500 if self.plan.done else 0)
 
     async def _level(self, players: Here | Several, facts: Facts, pool: Pool, step: LoadStep) -> Level:
         rounds: list[RoundRows] = []
         scraping = _Scraping(pool, facts.endpoint, on=facts.server.has_metrics, gpus=self._gpus())
         async with scraping as scraped:
             for number in range(1, self.plan.rounds + 1):
-                demand = demand_of(self._sized(step), step, number=self._next_number())
+                demand = demand_of(self._sized(step), step, number=self._numbered(number))
                 asked = RoundPlan(
                     demand=demand,
                     concurrency=step.concurrency,

@@ -105,9 +105,8 @@ def _slots(
     words = f"Steps are made as by {rules.title}, {limits.sequences} slots: {rules.url}."
     if limits.prefix_cache:
         words += " Prompts that begin as earlier ones did are read from there on, however long ago those were."
-    times: Times = StepTimes(step, limits.tokens, limits.sequences)
-    if rules.apart and question.device.unit == "cpu":
-        times = TimesApart(StepTimes(step, limits.tokens, 1))
+    steps = StepTimes(step, limits.tokens, limits.sequences)
+    times: Times = TimesApart(steps, limits.sequences) if rules.apart else steps
     return ReplicaPool(times=times, rules=rules, limits=limits, replicas=replicas), (*notes, words)
 
 

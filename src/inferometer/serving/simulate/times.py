@@ -6,6 +6,7 @@ decoding by their sequences over a row of contexts. Reading a chunk in the middl
 
 from __future__ import annotations
 
+from math import comb
 from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
@@ -117,17 +118,32 @@ class StepTimes:
 
 
 class TimesApart:
-    """Sequences that a step computes one after the other: each takes as long as it would alone."""
+    """Steps of several passes over the weights: one for each row of neighbouring slots that decode, and the prompts'.
 
-    def __init__(self, alone: StepTimes) -> None:
-        self._alone = alone
+    Which of the `slots` are busy is not followed: each choice of so many counts alike.
+    """
+
+    def __init__(self, times: StepTimes, slots: int) -> None:
+        self._times = times
+        self._passes = [
+            [(many, _rows_of(many, busy, slots)) for many in range(1, busy + 1)] for busy in range(slots + 1)
+        ]
 
     def decode(self, sequences: int, context: float) -> float:
-        return sequences * self._alone.decode(1, context)
+        return sum(count * self._times.decode(many, context) for many, count in self._passes[sequences] if count)
 
     def mixed(self, chunks: Sequence[tuple[int, int]], sequences: int, context: float) -> float:
         decoding = self.decode(sequences, context) if sequences else 0.0
-        return decoding + sum(self._alone.mixed([chunk], 0, 0.0) for chunk in chunks)
+        return decoding + self._times.mixed(chunks, 0, 0.0)
+
+
+def _rows_of(many: int, busy: int, slots: int) -> float:
+    """How many rows of exactly `many` neighbours there are on average, where `busy` of `slots` in a line are chosen."""
+    left, free = busy - many, slots - many
+    if not free:
+        return 1.0
+    at_an_end, between = 2 * comb(free - 1, left), max(0, free - 1) * comb(max(0, free - 2), left)
+    return (at_an_end + between) / comb(slots, busy)
 
 
 RankLoad = tuple[

@@ -39,6 +39,7 @@ from inferometer.hub.places.hub_client import HubAddress, HubAwayError, HubClien
 from inferometer.hub.places.local import FolderHere, LocalPlace, unique
 from inferometer.hub.places.requests import _beside, model_path, pack_measurement
 from inferometer.hub.places.ssh import SshPlace, _FolderThere
+from inferometer.hub.places.ssh.connection import SshConnection
 from inferometer.hub.places.wheels import parse_target
 from inferometer.measure.bench.plan import Plan
 from inferometer.measure.run.model import MeasureRequest
@@ -1033,3 +1034,30 @@ def test_the_id_of_a_job_is_its_verb_and_a_mark_of_what_it_asks():
 )
 def test_a_model_lies_in_the_folder_of_its_job_or_is_a_name(job, folder, path):
     assert model_path(job, folder) == path
+
+
+@pytest.mark.parametrize(
+    ("status", "written", "complaint", "answer"),
+    [
+        (0, '{"answer": 5}', "", 5),
+        (0, 'welcome!\n{"answer": null}', "a warning", None),
+        (1, '{"answer": 5}', "Traceback\nKilled", "Killed"),
+        (None, '{"answer": 5}', "", "said nothing"),  # ended by a signal
+        (0, "", "", "said nothing"),
+        (0, json.dumps({"error": "No space left", "path": "/x", "number": errno.ENOSPC}), "", "/x: No space left"),
+        (0, json.dumps({"error": "Not yours", "path": "", "number": errno.EACCES}), "", "look_around: Not yours"),
+    ],
+)
+def test_what_a_device_says_counts_where_it_ended_well(status, written, complaint, answer, monkeypatch):
+    said = SimpleNamespace(exit_status=status, stdout=written, stderr=complaint)
+    connection = SshConnection(parse_address("ssh://board"))
+    monkeypatch.setattr(connection, "_run", lambda *_given, **_more: said)
+    try:
+        if not isinstance(answer, str):
+            assert connection.call("look_around") == answer
+            return
+        with pytest.raises(PlaceError, match=answer) as error:
+            connection.call("look_around")
+        assert ("Make room" in str(error.value.remedy)) == ("space" in written)
+    finally:
+        connection.close()

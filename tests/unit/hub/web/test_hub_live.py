@@ -103,6 +103,17 @@ def test_there_are_only_so_many_streams(here):
         assert client.get("/api/v1/live").status_code == 503
 
 
+def test_one_visitor_has_only_so_many_of_them(tmp_path):
+    with (
+        hub(tmp_path, poll_s=0.02, streams=9, streams_each=1) as (_, client),
+        client.stream("GET", "/api/v1/live") as stream,
+    ):
+        kept = events(stream.iter_lines())
+        assert next(kept)[0] == "runs"
+        assert client.get("/api/v1/live").status_code == 503
+        assert client.get("/api/v1/live?once=1").status_code == 200
+
+
 def test_an_event_is_one_line_whatever_is_in_it():
     told = event("run", {"name": "a\nevent: evil\r\ndata: {}"})
     assert told.count(b"\n") == 3

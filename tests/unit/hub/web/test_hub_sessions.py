@@ -49,6 +49,23 @@ def test_signing_out_ends_the_session_at_the_hub(here):
     assert store.sessions("ann") == ()
 
 
+def test_a_cookie_is_taken_back_as_it_was_given(here):
+    """By the same name and attributes: a browser takes them for two otherwise."""
+    store, client = here
+    secret = store.create_token("ann", scopes=("write",))
+    given, taken = (
+        client.post(path, data=data).headers["set-cookie"]
+        for path, data in (("/sign-in", {"token": secret.text}), ("/sign-out", {}))
+    )
+
+    def attributes(cookie):
+        name, *rest = cookie.lower().split("; ")
+        return name.partition("=")[0], {each for each in rest if not each.startswith(("max-age", "expires"))}
+
+    assert attributes(given) == attributes(taken)
+    assert "max-age=0" in taken.lower()
+
+
 def test_a_cookie_is_no_token_and_a_token_no_cookie(here):
     store, client = here
     secret = signed_in(store, client)

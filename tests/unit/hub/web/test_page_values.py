@@ -19,9 +19,12 @@ from inferometer.core.served import Distribution, LevelFigures
 from inferometer.core.workload import Parallel, Workload
 from inferometer.hub.web.pages import compare as compare_page
 from inferometer.hub.web.pages import run_view
+from inferometer.hub.web.pages.catalog import catalog_values
 from inferometer.hub.web.pages.routes import COLUMNS, listing_from
 from inferometer.hub.web.pages.run_view import cards_of, layer_columns
 from inferometer.store.values import RunRow
+from inferometer.understand.view.catalog_tables import TABLES
+from inferometer.understand.view.table import cell_text
 
 
 def op(name, seconds, **more):
@@ -296,3 +299,17 @@ def test_layers_that_differ_most_come_first(monkeypatch):
     found = compare_page._comparison_values(4, made)
     assert [layer["name"] for layer in found["layers"]] == ["gone", "slower"]
     assert (found["left"], found["index"], found["a"], found["b"]) == (1, 4, "A", "B")
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_the_page_of_a_table_has_all_its_rows_and_cells(name):
+    """And each is found by every word that is in it."""
+    found, table = catalog_values(name), TABLES[name]
+    records = list(table.records())
+    assert records
+    assert [row["name"] for row in found["rows"]] == [record["name"] for record in records]
+    for row, record in zip(found["rows"], records, strict=True):
+        assert [cell["text"] for cell in row["cells"]] == [
+            cell_text(column, record[column.key]) for column in table.columns
+        ]
+        assert all(str(value).lower() in row["words"] for value in record.values() if isinstance(value, str))

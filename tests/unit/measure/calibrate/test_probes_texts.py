@@ -94,10 +94,17 @@ def test_the_flood_comes_between_events():
 
 
 def test_a_run_with_a_context_asks_for_steps_after_it():
-    first, second = text_runs(ProbeRun(prompt=24, context=600))
-    assert (first.prompt, first.depth) == (24, 0)
+    first, second = text_runs(ProbeRun(prompt=96, context=600))
+    assert (first.prompt, first.depth) == (96, 0)
     assert second.depth == 600
-    assert text_runs(ProbeRun(prompt=24)) == (first,)
+    assert text_runs(ProbeRun(prompt=96)) == (first,)
+
+
+def test_a_short_run_reads_prompts_of_a_few_tokens_too():
+    """As many rows as a few sequences that decode together: between 1 and 16 rows nothing else was measured."""
+    _, _, *few = text_runs(ProbeRun(prompt=24, context=64))
+    assert [(run.prompt, run.generate, run.depth) for run in few] == [(2, 1, 0), (3, 1, 0), (4, 1, 0), (6, 1, 0)]
+    assert [run.prompt for run in text_runs(ProbeRun(prompt=4, context=8))] == [4, 1, 2, 3]
 
 
 class FakeTold(FakeText):

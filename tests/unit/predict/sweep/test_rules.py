@@ -12,6 +12,7 @@ from inferometer import predict
 from inferometer.core.errors import DomainError, InferometerError
 from inferometer.predict.options import HostCosts, Hosting, Options
 from inferometer.predict.sweep import Rows, answer, evaluate, grid, run_study, serving, study_of
+from inferometer.predict.sweep.answer import _fits
 from inferometer.predict.sweep.choose import parse_condition
 from inferometer.predict.sweep.engines import _in_order, _process_count, spread_over
 from inferometer.predict.sweep.grid import Sizes, _tiles
@@ -459,3 +460,17 @@ def test_devices_to_search_are_gpus_of_data_centres_with_kernels_and_an_instance
     monkeypatch.setattr(serving, "system_of", lambda name: None if name == "no-kernels" else "system")
     monkeypatch.setattr(serving, "instances_with", lambda name: () if name == "no-instance" else ("one",))
     assert serving._priced() == ("good",)
+
+
+@pytest.mark.parametrize("single", [True, False])
+def test_a_model_fits_does_not_or_nobody_knows_each_by_itself(single):
+    """Whatever the device beside it says of its memory; a step that is not there asks for none."""
+    nan = float("nan")
+    room, first, step = np.array([8.0, 8.0, nan, 8.0]), np.array([8.0, 9.0, 1.0, 1.0]), np.array([1.0, 1.0, 1.0, 9.0])
+    given = {"room_bytes": room, "single": single, "first": SimpleNamespace(bytes=first), "prompt": np.ones(4),
+             "step": SimpleNamespace(bytes=step), "generate": np.full(4, 2.0), "context": np.full(4, nan)}  # fmt: skip
+    found = _fits(SimpleNamespace(**given))
+    assert list(found) == [True, False, None, single]
+    known = {name: value[[0, 1, 3]] if isinstance(value, np.ndarray) else value for name, value in given.items()}
+    known |= {name: SimpleNamespace(bytes=each[[0, 1, 3]]) for name, each in (("first", first), ("step", step))}
+    assert _fits(SimpleNamespace(**known)).tolist() == [True, False, single]

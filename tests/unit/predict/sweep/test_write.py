@@ -8,13 +8,14 @@ import signal
 import sqlite3
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import numpy as np
 import psutil
 import pytest
 
 from inferometer.core.errors import DomainError, FormatError, InferometerError, MissingDependencyError
-from inferometer.predict.sweep import Progress, Saved, read_rows, run_study, stream
+from inferometer.predict.sweep import Progress, Saved, engines, read_rows, run_study, stream
 from inferometer.predict.sweep.formats import as_csv
 from inferometer.predict.sweep.sinks import partial_of
 from inferometer.predict.sweep.table import SweepTable
@@ -330,3 +331,16 @@ def test_a_file_from_before_a_column_came_is_still_read(tmp_path, rows):
     found = read_rows(path)
     assert len(found) == len(rows)
     assert found["tpot_s"].tolist() == pytest.approx(rows["tpot_s"].tolist(), nan_ok=True)
+
+
+def test_a_worker_leaves_an_interrupt_to_its_parent(monkeypatch):
+    set_to, watching = {}, []
+    monkeypatch.setattr(engines.signal, "signal", set_to.__setitem__)
+    monkeypatch.setattr(
+        engines.threading, "Thread", lambda **made: SimpleNamespace(start=lambda: watching.append(made))
+    )
+    monkeypatch.setattr(engines, "_study", None)
+    engines._begin("a study")
+    assert set_to == {signal.SIGINT: signal.SIG_IGN}
+    assert watching == [{"target": engines._end_with_parent, "daemon": True}]
+    assert engines._study == "a study"

@@ -20,7 +20,7 @@ from inferometer.serving.simulate.plan import Lora, SimulationPlan, Vision
 from inferometer.serving.simulate.replica import Adapters, Encoder, EngineLimits
 from inferometer.serving.simulate.service import Cluster, ReplicaPool, Scaling, Service, TwoPools
 from inferometer.serving.simulate.sinks import Columns
-from inferometer.serving.simulate.source import Kinds, RequestSource
+from inferometer.serving.simulate.source import TURNAROUND_S, Kinds, RequestSource
 from unit.serving.simulate.test_queues import PLAIN, STEP_S, EvenSteps, GrowingSteps, demand
 
 LIMITS = EngineLimits(tokens=4096, sequences=4, blocks=1000, block_tokens=16)
@@ -171,6 +171,24 @@ def test_several_answers_read_their_prompt_once_and_share_a_place():
     places = replace(demand([0.0] * 4, [4] * 4, [64] * 4), due_s=np.empty(0)).with_answers(2)
     rows, _ = played(places, concurrency=2)
     assert sorted(steps_of(row[1]) for row in rows.values()) == [0] * 4 + [4] * 4
+
+
+class SlowSteps(EvenSteps):
+    def decode(self, _sequences, _context):
+        return 10 * STEP_S
+
+    def mixed(self, _chunks, _sequences, _context):
+        return 10 * STEP_S
+
+
+def test_who_follows_an_answer_misses_the_step_that_has_begun_by_then():
+    """Steps of 10 ms: the third comes when the first has ended, after four, while the second's fifth has begun."""
+    places = replace(demand([0.0] * 3, [4, 20, 4], [64] * 3), due_s=np.empty(0))
+    rows, _ = played(places, concurrency=2, times=SlowSteps())
+    _, due, first, last = rows[2]
+    assert [steps_of(one) for one in (due, first, last)] == [40, 60, 90]
+    alone, _ = played(places, concurrency=1, times=SlowSteps())
+    assert alone[1][2] - alone[1][1] == pytest.approx(10 * STEP_S + TURNAROUND_S)  # nobody else's step to wait for
 
 
 def test_the_next_turn_waits_for_all_answers_and_goes_on_from_the_first():

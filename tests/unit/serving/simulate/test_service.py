@@ -18,6 +18,7 @@ from inferometer.predict.options import Options, Speculative
 from inferometer.predict.served.question import served
 from inferometer.serving.load.plan import LoadPlan, LoadStep
 from inferometer.serving.simulate import run as running
+from inferometer.serving.simulate import source as requesting
 from inferometer.serving.simulate.building import ENDLESS, alone, service_of
 from inferometer.serving.simulate.plan import SimulationPlan
 from inferometer.serving.simulate.replica import EngineLimits
@@ -135,7 +136,8 @@ def test_two_pools_read_here_and_decode_there():
     assert [one.replicas[0].read_tokens for one in clusters] == [0, 350]
 
 
-def test_a_closed_loop_keeps_its_places_full_and_no_more():
+def test_a_closed_loop_keeps_its_places_full_and_no_more(monkeypatch):
+    monkeypatch.setattr(requesting, "TURNAROUND_S", 0.0)  # it is as long as a step of these
     sink = Columns()
     service = Service(pool=ReplicaPool(times=EvenSteps(), rules=PLAIN, limits=LIMITS))
     given = closed(6, np.full(6, 4))
@@ -198,7 +200,35 @@ def test_a_level_that_is_streamed_has_the_figures_of_its_requests():
     assert found.e2e_s.mean == pytest.approx((0.5 + 0.65 + 0.7 + 0.7) / 4)
     assert (found.tpot_s.count, found.tpot_s.mean) == (3, pytest.approx((0.1 + 0.1 + 0.2) / 3))
     assert (found.attained, found.goodput_per_s) == (0.5, 0.5)  # the third is too late, the last too slow
-    assert Streamed((), start_s=0.0).figures().attained is None
+
+
+@pytest.mark.parametrize("goals", [(), ("e2e",), ("ttft", "e2e")])
+@pytest.mark.parametrize("start_s", [0.0, 5.0, 1e9])
+def test_what_is_streamed_is_what_the_rows_say(goals, start_s):
+    """A second way to every figure; where nobody counts, or nobody asks for an objective, there is no share of it."""
+    chance = np.random.default_rng(3)
+    due = np.sort(chance.uniform(0.0, 10.0, 60))
+    first = due + chance.uniform(0.1, 1.0, 60)
+    last = first + chance.uniform(0.0, 2.0, 60)
+    tokens = chance.integers(1, 50, (60, 2))
+    sink = Streamed([Objective(metric=name, limit_s=1.0) for name in goals], start_s=start_s)
+    for index in range(60):
+        request = SimulatedRequest(index, due[index], *map(int, tokens[index]))
+        request.first, request.last = first[index], last[index]
+        sink.ended(request)
+    found, counted = sink.figures(), due >= start_s
+    times = {"ttft": first - due, "e2e": last - due}
+    met = np.all([times[name] <= 1.0 for name in goals] or [np.ones(60, bool)], axis=0) & counted
+    count, seconds = int(counted.sum()), max(1e-9, 1e-9 if start_s > 10 else due[-1] - start_s)
+    assert (found.counted, found.requests, found.completed, found.window_s) == (count, 60, 60, pytest.approx(seconds))
+    assert found.attained == (met.sum() / count if goals and count else None)
+    assert found.goodput_per_s == (pytest.approx(met.sum() / seconds) if goals else None)
+    assert found.output_tokens == (pytest.approx(tokens[counted, 1].mean()) if count else None)
+    assert found.input_tokens_per_s == pytest.approx(tokens[counted, 0].sum() / seconds)
+    assert (found.ttft_s is None) == (found.tpot_s is None) == (not count)
+    for name, values in times.items():
+        spread = getattr(found, f"{name}_s")
+        assert spread is None if not count else spread.mean == pytest.approx(values[counted].mean())
 
 
 def test_the_parts_of_a_long_level_make_up_all_of_it(monkeypatch):
@@ -246,8 +276,9 @@ def closed(count, outputs, inputs=10):
     )  # fmt: skip
 
 
-def test_places_of_several_replicas_are_filled_in_the_order_in_which_they_become_free():
+def test_places_of_several_replicas_are_filled_in_the_order_in_which_they_become_free(monkeypatch):
     """Two replicas of one sequence each, three places: answers of 8, 2 and 2, 2, 3 and 1 steps."""
+    monkeypatch.setattr(requesting, "TURNAROUND_S", 0.0)
     sink = Columns()
     limits = EngineLimits(tokens=4096, sequences=1, blocks=1000, block_tokens=16)
     pool = ReplicaPool(times=EvenSteps(), rules=PLAIN, limits=limits, replicas=2)

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from inferometer.core.traffic.demand import Demand, Sharing, class_of
-from inferometer.serving.simulate.source import Kinds, RequestSource
+from inferometer.serving.simulate.source import TURNAROUND_S, Kinds, RequestSource
 
 
 def demand(inputs, outputs, *, due=(), turns=1, prefix=0, pieces=(), group=None):
@@ -56,6 +56,7 @@ def test_a_place_sends_its_next_request_when_the_last_is_answered():
     assert source.next_s == float("inf")
     ended(source, second, 4.0)
     ended(source, first, 3.0)
+    assert source.next_s == 3.0 + TURNAROUND_S  # it is counted from the answer's end, and comes when it has been sent
     assert [taken(source), taken(source)] == [(3, 3.0, 4, 1), (2, 4.0, 3, 1)]
     assert source.next_s == float("inf")
 
@@ -71,7 +72,7 @@ def test_a_turn_comes_after_a_time_to_think_with_all_that_was_said():
     ended(source, one, 5.0)
     other = source.take()  # of the second session, which began at 1
     assert (other.number, other.due, other.input_tokens) == (3, 1.0, 40)
-    assert source.next_s == 7.0
+    assert source.next_s == 7.0 + TURNAROUND_S
     one = source.take()
     assert (one.number, one.due, one.input_tokens) == (1, 7.0, 30 + 4 + 5)
     assert one.pieces == (

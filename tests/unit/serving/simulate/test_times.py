@@ -1,5 +1,6 @@
 """The time of a simulated step, worked out by hand from costs that grow evenly with their sizes."""
 
+from itertools import combinations, groupby
 from types import SimpleNamespace
 
 import numpy as np
@@ -69,8 +70,11 @@ def test_an_empty_cache_counts_as_one_token():
 
 
 @pytest.mark.parametrize("length", [None, 2])
-@pytest.mark.parametrize("sequences", [0, 4])
-@pytest.mark.parametrize("chunks", [[(20, 0)], [(20, 0), (10, 30)], [(1, 0), (2, 0), (3, 500)]])
+@pytest.mark.parametrize("sequences", [0, 4, 8])
+@pytest.mark.parametrize(
+    "chunks",
+    [[(20, 0)], [(20, 0), (10, 30)], [(1, 0), (2, 0), (3, 500)], [(64, 0)], [(8, 0)] * 8],  # as many as may be
+)
 def test_a_step_that_reads_pays_what_the_prompts_add(chunks, sequences, length):
     tokens, count = sum(size for size, _ in chunks), len(chunks)
     added = dense(tokens) + logits(count) + sum(reading(size, before + 1) for size, before in chunks)
@@ -84,12 +88,23 @@ def test_a_step_that_reads_pays_what_the_prompts_add(chunks, sequences, length):
     assert times(length=length, eager_s=0.5).mixed(chunks, sequences, 128.0) == pytest.approx(host_s)
 
 
-def test_sequences_apart_are_as_many_steps_of_one():
-    apart = TimesApart(times())
-    assert apart.decode(3, 64.0) == pytest.approx(3 * decode_s(1, 64.0))
-    both = times().mixed([(5, 0)], 0, 0.0) + times().mixed([(7, 9)], 0, 0.0)
-    assert apart.mixed([(5, 0), (7, 9)], 3, 64.0) == pytest.approx(3 * decode_s(1, 64.0) + both)
-    assert apart.mixed([(5, 0)], 0, 64.0) == pytest.approx(times().mixed([(5, 0)], 0, 0.0))
+def test_apart_a_step_that_reads_and_decodes_takes_a_pass_for_each():
+    """Otherwise a prompt's tokens come with the sequences' for less than they take in a pass of their own."""
+    apart, chunks = TimesApart(times(), 4), [(5, 0), (7, 9)]
+    assert apart.decode(4, 64.0) == pytest.approx(decode_s(4, 64.0))
+    assert apart.mixed(chunks, 4, 64.0) == pytest.approx(decode_s(4, 64.0) + times().mixed(chunks, 0, 0.0))
+    assert apart.mixed(chunks, 0, 64.0) == pytest.approx(times().mixed(chunks, 0, 0.0))
+
+
+@pytest.mark.parametrize("slots", [1, 2, 4, 6])
+def test_apart_slots_that_are_no_neighbours_take_a_pass_each(slots):
+    """By hand: every choice of busy slots, and every row of neighbours in it."""
+    apart = TimesApart(times(), slots)
+    for busy in range(1, slots + 1):
+        chosen = list(combinations(range(slots), busy))
+        rows = [len(list(row)) for one in chosen for _, row in groupby(enumerate(one), lambda at: at[1] - at[0])]
+        expected = sum(decode_s(many, 64.0) for many in rows) / len(chosen)
+        assert apart.decode(busy, 64.0) == pytest.approx(expected)
 
 
 def test_a_gang_swaps_the_experts_of_a_rank_for_its_part_of_all_ranks():

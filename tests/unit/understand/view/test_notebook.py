@@ -5,8 +5,6 @@ from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 
-import pandas as pd
-import polars as pl
 import pytest
 
 import inferometer as im
@@ -104,6 +102,9 @@ def test_the_columns_of_a_profile_add_up_to_its_phases():
 
 
 def test_a_sweep_and_a_comparison_are_frames_of_the_same_numbers():
+    import pandas as pd  # for this test alone: every worker would wait for it
+    import polars as pl
+
     frame = ROWS.to_pandas()
     assert isinstance(frame, pd.DataFrame)
     assert frame.tpot_s.to_list() == [row["tpot_s"] for row in ROWS]

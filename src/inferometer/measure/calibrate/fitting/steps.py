@@ -325,11 +325,11 @@ def whole_fit(steps: Sequence[WholeStep], start: Mapping[str, float], base: Step
     errors: dict[str, list[float]] = defaultdict(list)
     for step, error, waits in left_out:
         errors["host" if waits else _residual_name(step)].append(error)
-    for (
-        step
-    ) in steps:  # what the base, or ops alone, say of a phase that was left out still stands, and is this far off
+    # What the base, or ops alone, say of a phase that was left out still stands, and is this far off.
+    for step in steps:
         if step.phase in left and (base is None or f"step.{step.phase}" in base.residuals):
-            errors[_residual_name(step)].append(_error(step, factors, overheads))
+            name = "host" if _waits(step, factors, overheads) else _residual_name(step)
+            errors[name].append(_error(step, factors, overheads))
     return StepFit(
         factors=_without(factors, dropped, base),
         overheads=overheads,

@@ -218,6 +218,8 @@ _STEPS = 8  # tokens of a generation
 _ROOM = 16  # tokens of the cache beyond those needed
 _SECONDS = 1.2  # to open twice, and to decode for two workloads
 _PASSES = 5  # times that a prompt is read
+_SHORT = 32  # tokens of a prompt: each width has one run so short, and with it those of a few rows
+_ROWS = (2, 3, 4, 6)  # tokens in a step, as of sequences that decode together: from 4 on llama.cpp has other kernels
 _SLOWEST = 3.0  # times its floor: the longest that it is expected to take
 _LEAST_LAUNCH = 0.02  # of a step of the smallest probe
 
@@ -457,7 +459,8 @@ def text_runs(run: ProbeRun) -> tuple[TextOrder, ...]:
     first = TextOrder(prompt=run.prompt or 1, generate=_STEPS)
     if not run.context:
         return (first,)
-    return first, TextOrder(prompt=1, generate=2 * _STEPS, depth=run.context)
+    few = [TextOrder(prompt=rows, generate=1) for rows in _ROWS if rows < first.prompt <= _SHORT]
+    return first, TextOrder(prompt=1, generate=2 * _STEPS, depth=run.context), *few
 
 
 def _sizes(ran: PhaseTimes) -> dict[str, int]:
