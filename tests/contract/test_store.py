@@ -20,8 +20,7 @@ from sqlalchemy import text as text_of
 from fakes.fleet import DEVICES, submitted
 from inferometer.core.errors import DomainError, SchemaError, UnknownNameError
 from inferometer.core.machine import MachineFacts
-from inferometer.core.profile import Verification
-from inferometer.core.run import STATUSES
+from inferometer.core.profile import STATUSES, Verification
 from inferometer.store import Attachment, Filter, StoreError, open_store
 from inferometer.store.audit import Deed
 from inferometer.store.engine import open_database

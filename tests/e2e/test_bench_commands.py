@@ -19,10 +19,10 @@ from inferometer.core import Profile
 from inferometer.core.codec import decode
 from inferometer.core.profile import DeviceFacts, Headline, ModelFacts, OpTime, Phase
 from inferometer.core.workload import Workload
-from inferometer.measure.bench.commands import CommandSubject
 from inferometer.measure.bench.files import load_profile, save_profile
 from inferometer.measure.bench.guard import Guard
 from inferometer.measure.bench.processes import Watchdog
+from inferometer.measure.bench.subject import CommandSubject
 from inferometer.store import open_store
 
 PYTHON = [sys.executable, "-I", "-S", "-c"]
@@ -112,7 +112,7 @@ open("seen", "w").close()
         """Time stands still until the run hangs: how long a process takes to start does not count."""
         return Watchdog(*given, clock=lambda: clock() if (tmp_path / "hangs").exists() else 0.0, **limits)
 
-    monkeypatch.setattr("inferometer.measure.bench.commands.Watchdog", watched)
+    monkeypatch.setattr("inferometer.measure.bench.subject.Watchdog", watched)
     monkeypatch.chdir(tmp_path)
     plan = ["--no-guard", "--warmup", "0", "--seconds", "0", "--runs", "2", "--timeout", "0.1 s"]
     result = answered("bench", *plan, "--format", "json", "--", *PYTHON, every_other)

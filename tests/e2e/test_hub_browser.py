@@ -15,8 +15,8 @@ from fakes.fleet import a_job
 from fakes.load_profiles import sweep_profile
 from inferometer.cli.run import run as run_command
 from inferometer.core.job import JobModel
-from inferometer.core.run import Run
-from inferometer.hub.web.one_file import one_file
+from inferometer.core.profile import Run
+from inferometer.hub.web.downloads import one_file
 from inferometer.store import Filter, Metric
 from inferometer.store.queue.fleet import Fleet
 from inferometer.store.queue.values import NewDevice, NewJob, Wanted

@@ -13,7 +13,7 @@ from inferometer.cli.options import command_line
 from inferometer.cli.run import run as run_command
 from inferometer.cli.storing import print_run_link, recording_from, storing_options
 from inferometer.core.codec import decode
-from inferometer.core.run import Run
+from inferometer.core.profile import Run
 from inferometer.store import Attachment, open_store
 from unit.store.profiles import profile
 

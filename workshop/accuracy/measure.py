@@ -41,7 +41,7 @@ from inferometer.measure.calibrate.probes.models import (
     steps_to,
 )
 from inferometer.measure.calibrate.probes.pace import MachinePace
-from inferometer.measure.calibrate.probes.steps import fed, order_of, run_in_turns
+from inferometer.measure.calibrate.probes.points import fed, order_of, run_in_turns
 from inferometer.measure.calibrate.probes.workshop import Workshop
 from inferometer.measure.run.child import runtime_named
 from inferometer.measure.run.inputs import input_shapes

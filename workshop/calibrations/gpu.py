@@ -51,8 +51,7 @@ from inferometer.known import device
 from inferometer.known.engines import require_effects
 from inferometer.measure.calibrate.fitting import single as ops
 from inferometer.measure.calibrate.fitting.assemble import assemble_calibration, whole_steps
-from inferometer.measure.calibrate.fitting.base import steps_of_phase
-from inferometer.measure.calibrate.fitting.bounds import bounded, factors_of, unbounded
+from inferometer.measure.calibrate.fitting.base import bounded, factors_of, steps_of_phase, unbounded
 from inferometer.measure.calibrate.fitting.fit import residual_spread
 from inferometer.measure.calibrate.fitting.points import (
     OpPoint,

@@ -23,8 +23,7 @@ from pathlib import Path
 from inferometer.core.graph import Block, Graph
 from inferometer.formats.networks.archive import graph_in, read_tables
 from inferometer.formats.networks.named import DATA, ENDING, INDEX
-from inferometer.formats.torch.live import read_module
-from inferometer.formats.torch.pretrained import read_pretrained_config
+from inferometer.formats.torch.pretrained import read_module, read_pretrained_config
 from inferometer.known.atlas.names import DATA as ATLAS
 from workshop.networks.archive import write_archive
 from workshop.networks.marks import BATCH, CELLS, Opening

@@ -23,7 +23,7 @@ from inferometer.formats.networks.archive import graph_in, read_tables
 from inferometer.formats.networks.read import MARK, PACKAGES, built, installed, traced, usual_image
 from inferometer.formats.networks.shipped import DATA, ENDING, INDEX, Packages, ShippedNetwork, key_of
 from inferometer.formats.networks.shipped import index as shipped_packages
-from inferometer.formats.torch.live import import_torch
+from inferometer.formats.torch.pretrained import import_torch
 from workshop.networks.archive import write_archive
 from workshop.networks.recording import recorded
 

@@ -89,7 +89,7 @@ def _profile() -> Plain:
 
 def _run() -> Plain:
     """The run's document; `runs show` adds how it went."""
-    from inferometer.core.run import Run  # noqa: PLC0415 - as above
+    from inferometer.core.profile import Run  # noqa: PLC0415 - as above
 
     made = _coded(Run)
     story = dict.fromkeys(("kind", "started", "ended", "author", "note", "reason", "link"), _TEXT_OR_NULL)

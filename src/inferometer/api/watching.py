@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from inferometer.api.naming import open_chosen
 from inferometer.core.errors import DomainError
 from inferometer.core.units import counted
-from inferometer.measure.bench.levels import change_points
+from inferometer.measure.bench.verdict import change_points
 from inferometer.store.values import Filter
 from inferometer.understand.series import (
     ROUNDS,

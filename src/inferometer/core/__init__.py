@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from inferometer.core.graph import Block, Graph, Op, Tensor
     from inferometer.core.job import Job, JobEvent, JobResult
     from inferometer.core.profile import (
+        Artifact,
         DeviceFacts,
         Environment,
         Estimate,
@@ -23,9 +24,9 @@ if TYPE_CHECKING:
         Phase,
         Profile,
         Provenance,
+        Run,
     )
-    from inferometer.core.run import Artifact, Run
-    from inferometer.core.sample import Interval, Sample, Summary
+    from inferometer.core.statistics import Interval, Sample, Summary
     from inferometer.core.trace import Segment, Span, Trace
     from inferometer.core.work import Work
     from inferometer.core.workload import Parallel, Precision, Workload
@@ -48,10 +49,10 @@ __getattr__ = attributes(__name__, {
     "inferometer.core.graph": ("Block", "Graph", "Op", "Tensor"),
     "inferometer.core.job": ("Job", "JobEvent", "JobResult"),
     "inferometer.core.profile": (
-        "DeviceFacts", "Environment", "Estimate", "Headline", "ModelFacts", "OpTime", "Phase", "Profile", "Provenance",
+        "Artifact", "DeviceFacts", "Environment", "Estimate", "Headline", "ModelFacts", "OpTime", "Phase", "Profile",
+        "Provenance", "Run",
     ),
-    "inferometer.core.run": ("Artifact", "Run"),
-    "inferometer.core.sample": ("Interval", "Sample", "Summary"),
+    "inferometer.core.statistics": ("Interval", "Sample", "Summary"),
     "inferometer.core.trace": ("Segment", "Span", "Trace"),
     "inferometer.core.work": ("Work",),
     "inferometer.core.workload": ("Parallel", "Precision", "Workload"),

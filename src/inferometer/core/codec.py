@@ -17,10 +17,9 @@ from inferometer.core.device import Device
 from inferometer.core.errors import InferometerError, SchemaError
 from inferometer.core.frozen import frozen
 from inferometer.core.job import Job, JobEvent, JobResult
-from inferometer.core.profile import Profile
+from inferometer.core.profile import Profile, Run
 from inferometer.core.request import BUSY
 from inferometer.core.roof import Roof
-from inferometer.core.run import Run
 from inferometer.core.trace import Trace
 
 T = TypeVar("T", Profile, Calibration, Device, Roof, Run, Trace, Job, JobEvent, JobResult)

@@ -5,7 +5,7 @@
 
 from collections.abc import Mapping
 from dataclasses import field
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from inferometer.core.device import Device, Origin, Sourced
 from inferometer.core.errors import DomainError
@@ -102,7 +102,7 @@ class OpTime:
     kernel: str | None = None  # the engine's name for it
     provider: str | None = None  # the engine's name for where it ran
     device_s: float | None = None  # on the device's own clock; `time_s` is then the larger of host and device
-    counters: Mapping[str, float] = field(default_factory=dict)  # the processor's counts in `time_s`: core/counters.py
+    counters: Mapping[str, float] = field(default_factory=dict)  # the processor's counts in `time_s`: core/machine.py
 
 
 COUNTED = 0.95  # of a phase: where less of it has known work, it is not compared with its floor
@@ -138,7 +138,7 @@ class Phase:
     # They overlap, so they are not parts of the time.
     streams: Mapping[str, float] = field(default_factory=dict)
     repeats: float | None = None  # how often a request runs it, where its name and the workload do not tell
-    counters: Mapping[str, float] = field(default_factory=dict)  # the processor's counts in `time_s`: core/counters.py
+    counters: Mapping[str, float] = field(default_factory=dict)  # the processor's counts in `time_s`: core/machine.py
 
     @property
     def counted(self) -> float:
@@ -397,3 +397,33 @@ class Profile(Framed):
 
     def _repr_html_(self) -> str:
         return str(late("notebook", "view_html")(self))
+
+
+# A Run is a stored Profile.
+
+Status = Literal["pending", "running", "finished", "failed", "killed"]
+STATUSES: tuple[Status, ...] = get_args(Status)
+
+
+@frozen
+class Artifact:
+    """A file that belongs to a run, addressed by what is in it."""
+
+    name: str
+    sha256: str
+    size_bytes: int
+    media_type: str | None = None
+
+
+@frozen
+class Run:
+    id: str
+    project: str
+    status: Status
+    created: str
+    name: str | None = None
+    parent: str | None = None
+    tags: tuple[str, ...] = ()
+    parameters: Mapping[str, str] = field(default_factory=dict)
+    profile: Profile | None = None
+    artifacts: tuple[Artifact, ...] = ()

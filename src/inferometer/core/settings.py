@@ -61,11 +61,7 @@ SETTINGS = (
         default=None,
         meaning="The configuration file.  Without it: `inferometer/config.toml` in the user's configuration folder.",
     ),
-    Setting(
-        name="INFEROMETER_DEBUG",
-        default="0",
-        meaning="1 shows the traceback behind an error, as `--debug` does.",
-    ),
+    Setting(name="INFEROMETER_DEBUG", default="0", meaning="1 shows the traceback behind an error, as `--debug` does."),
     Setting(
         name="INFEROMETER_DATA",
         default=None,

@@ -1,13 +1,17 @@
-"""Whether what is given to an engine or a model fits it: a target, arrays for inputs, a request to a language model."""
+"""What is given to an engine or a model: whether a target, arrays or a request fit it, and how texts become tokens."""
 
 from __future__ import annotations
 
+from functools import cached_property
+from importlib import import_module
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from inferometer.core.errors import DomainError, EngineError, UnknownNameError
+from inferometer.core.errors import DomainError, EngineError, MissingDependencyError, UnknownNameError
+from inferometer.core.json_text import parse_json
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+    from pathlib import Path
 
     import numpy as np
 
@@ -92,3 +96,56 @@ def require_tokens(ids: Sequence[int], vocabulary: int) -> None:
             f"The token {wrong} is outside the vocabulary of {vocabulary} (0 to {vocabulary - 1}).",
             remedy="Give ids of this model's own tokeniser.",
         )
+
+
+# The tokeniser that may lie beside a model, and the tokens that end a text.
+
+
+def load_tokeniser(model: Path) -> Any:
+    place = model.parent / "tokenizer.json"
+    if not place.is_file():
+        raise DomainError(
+            f"{str(model)!r} came without a tokeniser: there is no tokenizer.json beside it.",
+            remedy="Put it there, or give token ids.",
+        )
+    try:
+        library = import_module("tokenizers")
+    except ImportError:
+        raise MissingDependencyError(
+            f"Reading the tokeniser {str(place)!r} needs the package tokenizers, which is not installed.",
+            remedy="pip install tokenizers",
+        ) from None
+    try:
+        return library.Tokenizer.from_file(str(place))
+    except Exception as error:  # noqa: BLE001 - the library raises plain Exception
+        raise DomainError(f"The tokeniser {str(place)!r} cannot be read: {error}.") from None
+
+
+class Tokenising:
+    """A session of a language model whose tokeniser lies beside its file; it is read when it is first asked for."""
+
+    _model_file: Path
+
+    @cached_property
+    def _tokeniser(self) -> Any:
+        return load_tokeniser(self._model_file)
+
+    def tokenise(self, text: str) -> tuple[int, ...]:
+        return tuple(self._tokeniser.encode(text).ids)
+
+    def detokenise(self, ids: tuple[int, ...]) -> str:
+        return str(self._tokeniser.decode(list(ids)))
+
+
+def end_tokens(model: Path) -> frozenset[int]:
+    """From the configs beside the model; none where nothing says so."""
+    for name in ("generation_config.json", "config.json"):
+        try:
+            ends = parse_json((model.parent / name).read_text()).get("eos_token_id")
+        except (OSError, ValueError, AttributeError):
+            continue
+        if isinstance(ends, int):
+            return frozenset({ends})
+        if isinstance(ends, list):
+            return frozenset(token for token in ends if isinstance(token, int))
+    return frozenset()

@@ -18,8 +18,7 @@ import msgspec
 from inferometer.core.codec import decode, encode
 from inferometer.core.errors import FormatError, SchemaError
 from inferometer.core.frozen import frozen
-from inferometer.core.profile import Profile
-from inferometer.core.run import Run
+from inferometer.core.profile import Profile, Run
 from inferometer.store.files import path_of
 from inferometer.store.values import Metric
 

@@ -11,7 +11,7 @@ from typing import Any, Self
 from sqlalchemy import Connection, Row, insert, select, text, update
 
 from inferometer.core.errors import DomainError, FormatError, UnknownNameError
-from inferometer.core.run import Artifact, Run
+from inferometer.core.profile import Artifact, Run
 from inferometer.store import archive, files, finding, names, writing
 from inferometer.store.archive import ArchiveLimits, Packed, Story
 from inferometer.store.engine import Database

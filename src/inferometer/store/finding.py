@@ -9,21 +9,10 @@ from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
-from sqlalchemy import (
-    ColumnElement,
-    Connection,
-    RowMapping,
-    Select,
-    exists,
-    func,
-    literal_column,
-    or_,
-    select,
-    tuple_,
-)
+from sqlalchemy import ColumnElement, Connection, RowMapping, Select, exists, func, literal_column, or_, select, tuple_
 
 from inferometer.core.errors import DomainError, UnknownNameError
-from inferometer.core.run import STATUSES, Artifact, Run
+from inferometer.core.profile import STATUSES, Artifact, Run
 from inferometer.core.units import counted
 from inferometer.store import names
 from inferometer.store.headline import unpacked

@@ -6,8 +6,7 @@ from typing import Any, TypedDict, Unpack
 from sqlalchemy import Connection, delete, select, update
 
 from inferometer.core.errors import DomainError
-from inferometer.core.profile import Profile
-from inferometer.core.run import Artifact, Status
+from inferometer.core.profile import Artifact, Profile, Status
 from inferometer.store import files, names, writing
 from inferometer.store.errors import StoreError
 from inferometer.store.finding import resolve

@@ -107,12 +107,7 @@ runs = Table(
     Index("ix_runs_model_created", "model", "created_us", "id"),
     Index("ix_runs_machine_created", "machine_id", "created_us", "id"),
     Index("ix_runs_parent", "parent"),
-    Index(
-        "ix_runs_open",
-        "status",
-        sqlite_where=text(OPEN_ONLY),
-        postgresql_where=text(OPEN_ONLY),
-    ),
+    Index("ix_runs_open", "status", sqlite_where=text(OPEN_ONLY), postgresql_where=text(OPEN_ONLY)),
     *(_where_known(f"ix_runs_{name}", name, "id", known=name) for name in _SORTED),
     *(_where_known(f"ix_runs_project_{name}", "project_id", name, "id", known=name) for name in _SORTED),
 )

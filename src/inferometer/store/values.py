@@ -7,7 +7,7 @@ from typing import Any, Literal, get_args
 
 from inferometer.core.errors import UnknownNameError
 from inferometer.core.frozen import frozen
-from inferometer.core.run import Status
+from inferometer.core.profile import Status
 
 # What a list may be sorted by: the name people type, and the column.
 SORTS: Mapping[str, str] = {

@@ -9,8 +9,7 @@ from sqlalchemy import Connection, delete, func, select, update
 
 from inferometer.core.errors import DomainError
 from inferometer.core.frozen import frozen
-from inferometer.core.profile import Profile
-from inferometer.core.run import Artifact
+from inferometer.core.profile import Artifact, Profile
 from inferometer.store import names
 from inferometer.store.errors import StoreError
 from inferometer.store.headline import columns_of, packed, words_of

@@ -92,13 +92,7 @@ def roofline_of(profile: Profile) -> Roofline:
     """All phases that repeat, under the roofs that the profile is judged by; without any, its ops' own bounds count."""
     ceilings = tuple(_ceilings(profile.judged_by, profile.device.count)) if profile.judged_by else ()
     device = profile.judged_by.device if profile.judged_by else None
-    roof = Roofline(
-        ceilings=ceilings,
-        peak=_peak(profile, ceilings),
-        memory=_main(device, ceilings),
-        phases=(),
-        ops=(),
-    )
+    roof = Roofline(ceilings=ceilings, peak=_peak(profile, ceilings), memory=_main(device, ceilings), phases=(), ops=())
     unit = device.unit if device else profile.summary.top_unit
     repeating = [phase for phase in profile.phases if not phase.once and phase.time_s > 0]
     ops = [(phase, op, regime_of(op, roof, unit=unit, kind=profile.kind)) for phase in repeating for op in phase.ops]

@@ -14,9 +14,8 @@ from pathlib import Path
 import numpy as np
 
 from inferometer.engines.base import Target
-from inferometer.engines.openvino.adopt import _known_at_load
+from inferometer.engines.openvino.adopt import _known_at_load, known_names
 from inferometer.engines.openvino.executed import running
-from inferometer.engines.openvino.names import known_names
 from inferometer.engines.openvino.recorded import OpenvinoRecordedSession, _executed, _info
 
 

@@ -25,23 +25,33 @@ from inferometer.engines.base import (
     Ready,
     Request,
     Target,
+    longest_pairing,
 )
 from inferometer.engines.ctranslate2 import session as ctranslate2
-from inferometer.engines.executorch.dump import RanKernel
+from inferometer.engines.executorch.session import RanKernel
 from inferometer.engines.executorch.session import layers_of as executorch_layers
-from inferometer.engines.feeding import require_arrays_on_cpu, require_fitting, require_request
-from inferometer.engines.litert.events import DELEGATE_INTERNAL, OPERATOR, ProfilerEvent, StepEvents, kernel_events
-from inferometer.engines.litert.mapping import Operator, RanOperator, layers_of_kernels
+from inferometer.engines.feeding import end_tokens, require_arrays_on_cpu, require_fitting, require_request
+from inferometer.engines.litert.mapping import (
+    DELEGATE_INTERNAL,
+    OPERATOR,
+    Operator,
+    ProfilerEvent,
+    RanOperator,
+    StepEvents,
+    kernel_events,
+    layers_of_kernels,
+)
 from inferometer.engines.litert.ports import FileTensor, check_inputs, concrete, tensors_of
 from inferometer.engines.litert.session import operators_of, partitions_of, placed
-from inferometer.engines.llamacpp.options import choose_devices
-from inferometer.engines.llamacpp.server import read_chunk
+from inferometer.engines.llamacpp.library import choose_devices
+from inferometer.engines.llamacpp.session import read_chunk
 from inferometer.engines.onnx_nodes import name_nodes, open_sizes, require_sizes, topology_of
 from inferometer.engines.onnxruntime.fusion import Fusion, constant_nodes, map_fusion, with_served
 from inferometer.engines.onnxruntime.loading import CPU, choose_providers, placement_notes, to_port, wrongly_declared
 from inferometer.engines.onnxruntime.recorder import NodeTable, NodeTime, _quiet, kernels_from_table, timers_from
-from inferometer.engines.onnxruntime.text import _parts, decoder_of
+from inferometer.engines.onnxruntime.session import _parts, decoder_of
 from inferometer.engines.onnxruntime_genai.session import config_of, folder_of
+from inferometer.engines.openvino.adopt import ends_made_up, known_names, listed_layers, own_names
 from inferometer.engines.openvino.devices import choose_device, placement_note, precision_hint, unit_of
 from inferometer.engines.openvino.executed import (
     CounterReading,
@@ -52,10 +62,7 @@ from inferometer.engines.openvino.executed import (
     needed,
     running,
 )
-from inferometer.engines.openvino.names import ends_made_up, known_names, listed_layers, own_names
 from inferometer.engines.openvino.recorded import executed_seconds
-from inferometer.engines.serving import longest_pairing
-from inferometer.engines.tokens import end_tokens
 from inferometer.engines.torch.host import modules_renamed
 from unit.engines.onnxruntime.test_fusion import graph, node
 

@@ -12,8 +12,7 @@ from inferometer.engines.base import Capabilities, Request, Target
 from inferometer.engines.ctranslate2.session import CTranslate2Session
 from inferometer.engines.executorch import session as executorch
 from inferometer.engines.llamacpp import direct
-from inferometer.engines.llamacpp.library import ContextFields, ModelFields
-from inferometer.engines.llamacpp.options import CACHE_TYPES, LlamaOptions
+from inferometer.engines.llamacpp.library import CACHE_TYPES, ContextFields, LlamaOptions, ModelFields
 from inferometer.engines.torch import provenance
 from inferometer.engines.torch.trace import _short
 

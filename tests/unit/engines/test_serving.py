@@ -1,6 +1,6 @@
 """Which layers an engine's own kernels work for."""
 
-from inferometer.engines.serving import served
+from inferometer.engines.base import served
 
 
 def test_a_layout_change_serves_the_kernel_that_takes_its_result():

@@ -12,7 +12,7 @@ from inferometer.core.errors import DomainError, EngineError
 from inferometer.engines.base import Event, FileNode, Kernel, Opened, Port, Request, Stage, Target
 from inferometer.engines.ctranslate2 import session as ctranslate2
 from inferometer.engines.executorch import session as executorch
-from inferometer.engines.executorch.dump import RanKernel
+from inferometer.engines.executorch.session import RanKernel
 from inferometer.engines.mnn import session as mnn
 from inferometer.engines.ncnn import session as ncnn
 from inferometer.engines.onnxruntime.recorder import SKIP

@@ -14,19 +14,18 @@ import pytest
 
 from inferometer.core.errors import DomainError, EngineError
 from inferometer.engines.base import Opened, Request, Stage, Target
-from inferometer.engines.llamacpp import server as servers
+from inferometer.engines.llamacpp import session as servers
 from inferometer.engines.llamacpp.direct import DirectSession, Handles
-from inferometer.engines.llamacpp.nodes import LlamaNode
-from inferometer.engines.llamacpp.observe import NodeWatch
-from inferometer.engines.llamacpp.options import LlamaOptions
+from inferometer.engines.llamacpp.library import LlamaOptions
+from inferometer.engines.llamacpp.nodes import LlamaNode, NodeWatch
 from inferometer.engines.onnxruntime import recorder as recorders
 from inferometer.engines.onnxruntime.fusion import Fusion
 from inferometer.engines.onnxruntime.recorder import SKIP, Details, ProfileEvent, ProfileRecorder
-from inferometer.engines.onnxruntime.text import DecoderSession
+from inferometer.engines.onnxruntime.session import DecoderSession
 from inferometer.engines.torch import host as hosts
 from inferometer.engines.torch.engine import TorchDevice
-from inferometer.engines.torch.recorder import NoRecorder, cost_per_kernel
 from inferometer.engines.torch.session import Text
+from inferometer.engines.torch.trace import NoRecorder, cost_per_kernel
 from unit.engines.test_sessions_told import World, event
 
 PIECES = {7: b"\xc3", 8: b"\xa9!", 6: b"six"}  # the first two are one character and a mark
@@ -505,7 +504,7 @@ def test_events_of_onnxruntime_are_between_the_marks_of_each_run(monkeypatch):
     runs.clear()
     assert made.score((1, 2, 3)).shape == (3, 5)
     assert runs == [1, ([1, 2, 3], [], 0, SKIP)]
-    monkeypatch.setattr("inferometer.engines.onnxruntime.text.end_tokens", lambda _: {3})
+    monkeypatch.setattr("inferometer.engines.onnxruntime.session.end_tokens", lambda _: {3})
     assert len(list(made.generate(Request(prompt=(1, 2, 3), generate=9, ignore_end=False)))) == 1
     assert len(list(made.generate(Request(prompt=(1, 2, 3), generate=9)))) == 9
 

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from inferometer.core.counters import branch_miss_share, cache_miss_share, instructions_per_cycle
+from inferometer.core.machine import branch_miss_share, cache_miss_share, instructions_per_cycle
 from inferometer.core.profile import Environment, Phase
 from inferometer.engines.base import Kernel
 from inferometer.known.machine import counters as module

@@ -13,10 +13,9 @@ from inferometer.api import explained
 from inferometer.core.codec import decode, encode
 from inferometer.core.device import Sourced
 from inferometer.core.errors import DomainError
-from inferometer.core.profile import Profile
+from inferometer.core.profile import Profile, Run
 from inferometer.core.roof import Roof
-from inferometer.core.run import Run
-from inferometer.hub.web.one_file import one_file
+from inferometer.hub.web.downloads import one_file
 from inferometer.known.machine.detect import LocalMachine, detect_host, identity
 from inferometer.known.machine.detect.identity import machine_facts
 from inferometer.known.machine.local import device_of_host

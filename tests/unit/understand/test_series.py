@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from inferometer.core.errors import DomainError
 from inferometer.core.profile import DeviceFacts, Environment, Headline, ModelFacts, Profile
 from inferometer.core.workload import Workload
-from inferometer.measure.bench.levels import change_points
+from inferometer.measure.bench.verdict import change_points
 from inferometer.understand.series import AlarmRule, environment_changes, rounds_verdict, suspicion
 
 

@@ -136,7 +136,7 @@ def command(
 
 
 def _print_published(form: str) -> None:
-    from inferometer.understand.accuracy.published import left_out_results
+    from inferometer.understand.accuracy.page import left_out_results
     from inferometer.understand.view.accuracy import published_table
 
     print_table(published_table(left_out_results(), text=form in {"table", "md"}), form)
@@ -165,8 +165,7 @@ def _print_atlas(paths: "Sequence[Path]", from_models: int | None, form: str) ->
 def page() -> str:
     """docs/accuracy.md: every shipped case, with the shipped calibrations and with priors alone."""
     from inferometer.measure.calibrate.priors.judged import EVERY
-    from inferometer.understand.accuracy.page import accuracy_findings
-    from inferometer.understand.accuracy.published import left_out_results
+    from inferometer.understand.accuracy.page import accuracy_findings, left_out_results
     from inferometer.understand.view.accuracy import (
         accuracy_page,
         peer_table,

@@ -142,9 +142,9 @@ def command(
 
     With --on, the total time of a model is measured at another place: what is sent there is data, never a command.
     """
-    from inferometer.measure.bench.commands import split_command
     from inferometer.measure.bench.gate import parse_gate
     from inferometer.measure.bench.run import require_quiet
+    from inferometer.measure.bench.subject import split_command
 
     if not words:
         raise click.UsageError("Give the command to measure after --.", ctx=click.get_current_context())

@@ -235,7 +235,7 @@ def _fit_cooling(named: str | None, limit_c: float | None, form: str) -> None:
 
 def _measured_here(device: str, **asked: Any) -> "tuple[CalibrationJob, CalibrationResult]":
     from inferometer.measure.calibrate.job import calibrate, calibration_job, prepare_engine
-    from inferometer.measure.calibrate.progress import line_of
+    from inferometer.measure.calibrate.run import line_of
 
     job = calibration_job(device, **asked)
     with job.journal.held():

@@ -25,12 +25,7 @@ def verdict_options(function: click.decorators.FC) -> click.decorators.FC:
             "--fail-if", multiple=True, metavar="CONDITION", help='Exit with 1 if this holds: "latency>5%", "ops>10%".'
         ),
         click.option("--alpha", type=ALPHA, default=_ALPHA, metavar="P", help="Risk of taking noise for a difference."),
-        click.option(
-            "--threshold",
-            default=_THRESHOLD,
-            metavar="X",
-            help="The smallest difference that counts.",
-        ),
+        click.option("--threshold", default=_THRESHOLD, metavar="X", help="The smallest difference that counts."),
     ):
         function = option(function)
     return function

@@ -1,20 +1,23 @@
 """`inferometer hub`."""
 
+import re
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from inferometer.cli.hub_backup import backup, copy, restore
 from inferometer.cli.hub_people import audit_command, device_group, doing, member_group, project_command
-from inferometer.cli.hub_retention import retention_group
 from inferometer.cli.options import PORT, ListingGroup, Number, format_option, print_document, print_table, say
+from inferometer.cli.progress import progress_line
 from inferometer.cli.storing import open_chosen, store_option
 from inferometer.core.errors import DomainError
+from inferometer.core.units import counted, format_quantity
 
 if TYPE_CHECKING:
     from inferometer.hub.web.guard.rules import OidcRules
+    from inferometer.store.backup import Manifest
+    from inferometer.store.retention import Deletion
     from inferometer.store.values import Token
 
 _SCOPES = ("read", "write", "admin", "agent")
@@ -241,6 +244,207 @@ def revoke(token: str, store: str | None) -> None:
     with open_chosen(store) as opened:
         doing(opened, "token.revoke", subject=token).revoke_token(token)
     say(f"Token {token} is revoked.")
+
+
+# `inferometer hub backup`, `restore` and `copy`.
+
+
+def _line(text: str) -> str:
+    return text
+
+
+@click.command()
+@click.argument("file", type=click.Path(path_type=Path, dir_okay=False))
+@click.option("--with-models", is_flag=True, help="Also the models that the fleet's jobs brought along.")
+@click.option("--verify", is_flag=True, help="Restore it into a store that is thrown away, and compare every row.")
+@store_option
+def backup(file: Path, with_models: bool, verify: bool, store: str | None) -> None:
+    """Write everything in the store into one file, while the hub goes on.
+
+    \b
+    inferometer hub backup hub.zip --verify
+    inferometer hub backup hub.zip --with-models --store postgresql://hub@db/runs
+
+    All projects, runs and their files, jobs, users, and tokens as hashes, as they are when it begins. Whoever has the
+    file can read all of it.
+    """
+    with open_chosen(store) as opened, progress_line(_line) as draw:
+        from inferometer.store.backup import check_backup, write_backup
+
+        manifest = write_backup(opened, file, models=with_models, tell=draw)
+        if verify:
+            check_backup(file, tell=draw)
+    say(f"{file} has {_content(manifest)}, {format_quantity(file.stat().st_size, 'B')} in all.")
+    _say_lost(manifest.lost)
+    if verify:
+        say("It was read again, and its rows restored into a store of their own: all are the same.")
+
+
+@click.command()
+@click.argument("file", type=click.Path(path_type=Path, exists=True, dir_okay=False))
+@click.option("--check", is_flag=True, help="Only try it: read all of it, restore it nowhere.")
+@store_option
+def restore(file: Path, check: bool, store: str | None) -> None:
+    """Write a backup into a store that is new or empty: all of it, or nothing.
+
+    \b
+    inferometer hub restore hub.zip --check
+    inferometer hub restore hub.zip --store new.db
+
+    A store that holds anything is never written over.
+    """
+    from inferometer.store.location import require_database
+
+    require_database()
+    from inferometer.store.backup import check_backup, restore_backup
+    from inferometer.store.transfer import opened_to_fill
+
+    with progress_line(_line) as draw:
+        if check:
+            manifest = check_backup(file, tell=draw)
+        else:
+            with opened_to_fill(store) as opened:
+                manifest, place = restore_backup(file, opened, tell=draw), opened.location
+    outcome = "can be restored" if check else f"is restored to {place}"
+    say(f"{file} of {manifest.created} {outcome}: {_content(manifest)}.")
+    _say_lost(manifest.lost)
+
+
+@click.command()
+@click.option("--to", required=True, metavar="FILE|URL", help="The new or empty store: a file, or postgresql://….")
+@click.option("--with-models", is_flag=True, help="Also the models that the fleet's jobs brought along.")
+@store_option
+def copy(to: str, with_models: bool, store: str | None) -> None:
+    """Copy the store into another database, from SQLite to PostgreSQL or back.
+
+    \b
+    inferometer hub copy --to postgresql://hub@db/runs
+
+    What is written to the store while it is copied stays behind: stop the hub first, and start it with --store.
+    """
+    with open_chosen(store) as opened, progress_line(_line) as draw:
+        from inferometer.store.backup import copy_store
+        from inferometer.store.transfer import opened_to_fill
+
+        with opened_to_fill(to) as target:
+            lost = copy_store(opened, target, models=with_models, tell=draw)
+            place, source = target.location, opened.location
+    say(f"Everything in {source} is in {place} now.")
+    _say_lost(lost)
+
+
+def _content(manifest: "Manifest") -> str:
+    files = manifest.artifacts.count
+    models = f" and {counted(manifest.models.count, 'file')} of models" if manifest.models.count else ""
+    jobs = counted(manifest.rows("fleet_jobs"), "job")
+    return f"{counted(manifest.rows('runs'), 'run')} with {counted(files, 'file')}{models}, and {jobs}"
+
+
+def _say_lost(lost: tuple[str, ...]) -> None:
+    if lost:
+        names = ", ".join(f"{sha256[:12]}…" for sha256 in lost[:3])
+        say(f"inferometer: {counted(len(lost), 'file')} of runs gone or damaged on the disk: {names}")
+
+
+# `inferometer hub retention`: what a project keeps, and for how long.
+
+_DAYS = {"h": 1 / 24, "d": 1.0, "w": 7.0, "y": 365.0}
+_DAY_S = 86_400.0
+
+
+@click.group("retention")
+def retention_group() -> None:
+    """Say how long projects keep runs, files and jobs, and delete what is older."""
+
+
+@retention_group.command("set")
+@click.argument("project")
+@click.option("--runs", metavar="TIME", help="Keep runs for this long: 90d, 8w, 1y.  [default: for ever]")
+@click.option("--artifacts", metavar="TIME", help="Keep the files of runs for this long.  [default: as the runs]")
+@click.option("--jobs", metavar="TIME", help="Keep the record of jobs that ended for this long.  [default: for ever]")
+@click.option("--keep-tagged", "tags", multiple=True, metavar="TAG", help="Never delete runs with this tag.")
+@store_option
+def set_(
+    project: str, runs: str | None, artifacts: str | None, jobs: str | None, tags: tuple[str, ...], store: str | None
+) -> None:
+    """Set a project's rules, in place of those it had; without options, it keeps everything.
+
+    \b
+    inferometer hub retention set nightly --runs 365d --artifacts 90d --jobs 30d --keep-tagged release
+
+    Runs with the tags baseline and pinned, runs that a link shows, and runs that these belong to are always kept. The
+    hub applies the rules once a day.
+    """
+    with open_chosen(store) as opened:
+        from inferometer.store.retention import Retention
+
+        opened.set_retention(
+            Retention(
+                project=project, runs_s=_seconds(runs), artifacts_s=_seconds(artifacts), jobs_s=_seconds(jobs),
+                keep_tags=tags,
+            )
+        )  # fmt: skip
+        would_go = [gone for gone in opened.apply_retention(dry_run=True) if gone.project == project]
+    say(f"The rules of {project} are set. {_said(would_go, 'would go now')}")
+
+
+def _seconds(text: str | None) -> float | None:
+    if text is None:
+        return None
+    found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([hdwy])", text.strip())
+    if found is None:
+        raise DomainError(f"{text!r} is not how long something is kept.", remedy="Write 12h, 90d, 8w or 1y.")
+    return float(found[1]) * _DAYS[found[2]] * _DAY_S
+
+
+@retention_group.command("show")
+@store_option
+@format_option
+def show(store: str | None, form: str) -> None:
+    """Show each project's rules, and what went by them lately."""
+    from dataclasses import asdict
+
+    from inferometer.understand.view.table import Column, ReportTable, columns
+
+    with open_chosen(store) as opened:
+        rules, gone = opened.retentions(), opened.deletions()
+    if form == "json":
+        print_document({"rules": [asdict(rule) for rule in rules], "deletions": [asdict(each) for each in gone]})
+        return
+    rows = tuple(
+        {"project": rule.project, "runs": _kept(rule.runs_s), "artifacts": _kept(rule.artifacts_s),
+         "jobs": _kept(rule.jobs_s), "tags": ", ".join(rule.keep_tags)}
+        for rule in rules
+    )  # fmt: skip
+    shown = columns("project", "runs", "artifacts", "jobs", Column(key="tags", heading="keeps tagged"))
+    print_table(ReportTable(columns=shown, rows=rows), form)
+    for each in gone:
+        day = time.strftime("%Y-%m-%d %H:%M", time.localtime(each.at))
+        say(f"{day}  {_counted(each)} of {each.project} went.")
+
+
+def _kept(seconds: float | None) -> str:
+    return "for ever" if seconds is None else f"{seconds / _DAY_S:g} d"
+
+
+@retention_group.command("apply")
+@click.option("--dry-run", is_flag=True, help="Only say what would go.")
+@store_option
+def apply(dry_run: bool, store: str | None) -> None:
+    """Delete now what is older than the projects' rules allow."""
+    with open_chosen(store) as opened:
+        gone = opened.apply_retention(dry_run=dry_run)
+    say(_said(gone, "would go" if dry_run else "went"))
+
+
+def _said(gone: "list[Deletion] | tuple[Deletion, ...]", happens: str) -> str:
+    if not gone:
+        return f"Nothing {happens}."
+    return "\n".join(f"{_counted(each)} of {each.project} {happens}." for each in gone)
+
+
+def _counted(each: "Deletion") -> str:
+    return counted(each.count, {"runs": "run", "artifacts": "file", "jobs": "job"}[each.rule])
 
 
 for _subcommand in (backup, restore, copy, retention_group):

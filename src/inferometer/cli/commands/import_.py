@@ -11,8 +11,8 @@ from click.core import ParameterSource
 from inferometer.cli.options import OutputFile, format_option, print_profiles, print_table, print_text, print_view, say
 from inferometer.cli.storing import StoringOptions, print_run_link, recording_from, storing_options
 from inferometer.core.errors import DomainError
+from inferometer.understand.view.cards import view_of
 from inferometer.understand.view.table import Column, ReportTable, columns
-from inferometer.understand.view.views import view_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -32,11 +32,10 @@ if TYPE_CHECKING:
     from inferometer.serving.load.run import LoadProgress
 
 _SECRET = "…"  # noqa: S105 - what stands in a stored command line instead of one
-_LENGTHS = "Prompt tokens: 512, normal:512,128, lognormal:512,400, uniform:64-512 or file:FILE.csv."
+LENGTHS = "Prompt tokens: 512, normal:512,128, lognormal:512,400, uniform:64-512 or file:FILE.csv."
 _GOALS = 'An objective: "ttft<=500ms", "tpot_p95<=50ms"; may be repeated.'
 _TEMPLATE = "With --api template: the body; {prompt}, {model}, {input_tokens}, {output_tokens}, {index} are filled in."
 _RESUME = "Go on from a test that was saved with -o FILE.json: the levels that it has are not played again."
-_PROCESSES = ("constant", "poisson", "gamma")
 _AUDIO = "Sound in every message, or to be transcribed: so long, of noise (10s); or a file or folder of yours."
 _APIS = ("chat", "completions", "embeddings", "rerank", "transcriptions", "template")
 _MODEL = "The model to ask for, or a mix: base=0.8,adapter=0.2.  [default: the only one that is served]"
@@ -45,6 +44,22 @@ TRACE = "Replay a trace of requests; hf:OWNER/NAME:SPLIT is a dataset of the hub
 _TOKENIZER = "Count by this tokenizer.json, folder or model of the hub's where the server counts nothing."
 _PROXY = "Ask through this proxy, or none.  [default: HTTPS_PROXY, HTTP_PROXY, NO_PROXY]"
 _REQUESTS, _ROUNDS, _SENDERS = Whole(1, 100_000_000), Whole(1, 10_000), Whole(1, 1024)
+# Of every load, sent or simulated.
+LOOP_OPTIONS = (
+    click.option(
+        "--arrivals",
+        type=click.Choice(("constant", "poisson", "gamma")),
+        default="poisson",
+        help="How they arrive in an open loop.",
+    ),
+    click.option("--burstiness", type=BURSTINESS, default=1.0, metavar="K", help=_BURSTINESS),
+    click.option("--ramp", metavar="A:B", help="Open loop with a rate that goes from A to B requests a second."),
+    click.option("--saturate", is_flag=True, help="Go on from the last load by doubling, until more brings no more."),
+    click.option("--within", is_flag=True, help="Find the highest load within the objectives, by bisection."),
+    click.option("--trace", type=click.Path(path_type=Path), metavar="FILE", help=TRACE),
+    click.option("--speed", type=SPEED, default=1.0, help="Replay a trace so many times as fast."),
+    click.option("--from", "from_time", type=TIME, help="Begin so far into the trace."),
+)
 _TELEMETRY = "A page of dcgm-exporter with the server's GPUs: http://HOST:9400/metrics."
 
 
@@ -101,20 +116,13 @@ def _load_options(function: click.decorators.FC) -> click.decorators.FC:
         option("--no-stream", is_flag=True, help="Ask for answers in one piece: then there is no first token."),
         option("--concurrency", metavar="N,…", help="Closed loop: so many requests at once."),
         option("--rate", metavar="R,…", help="Open loop: so many requests a second, whatever comes back."),
-        option("--arrivals", type=click.Choice(_PROCESSES), default="poisson", help="How they arrive in an open loop."),
-        option("--burstiness", type=BURSTINESS, default=1.0, metavar="K", help=_BURSTINESS),
-        option("--ramp", metavar="A:B", help="Open loop with a rate that goes from A to B requests a second."),
-        option("--saturate", is_flag=True, help="Go on from the last load by doubling, until more brings no more."),
-        option("--within", is_flag=True, help="Find the highest load within the objectives, by bisection."),
-        option("--trace", type=click.Path(path_type=Path), metavar="FILE", help=TRACE),
-        option("--speed", type=SPEED, default=1.0, help="Replay a trace so many times as fast."),
-        option("--from", "from_time", type=TIME, help="Begin so far into the trace."),
+        *LOOP_OPTIONS,
         option("--requests", type=_REQUESTS, help="Requests of each level and round.  [default: 10 a place]"),
         option("--duration", type=TIME, help="How long each level and round sends requests."),
         option("--resume", type=click.Path(path_type=Path), metavar="FILE", help=_RESUME),
         option("--warmup", type=WARMUP, help="Requests that are sent first and not counted.  [default: 2-8]"),
         option("--rounds", type=_ROUNDS, default=1, help="Repeat every level, to see how far equal rounds differ."),
-        option("--prompt", default="128", metavar="LENGTH", help=_LENGTHS),
+        option("--prompt", default="128", metavar="LENGTH", help=LENGTHS),
         option("--generate", default="64", metavar="LENGTH", help="Tokens to generate, in the same forms."),
         option("--shared-prefix", metavar="N[:GROUPS]", help="The first N tokens of prompts are the same."),
         option("--turns", type=_ROUNDS, default=1, help="Turns of a session; each prompt holds the talk so far."),

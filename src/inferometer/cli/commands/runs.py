@@ -21,7 +21,7 @@ from inferometer.cli.options import (
 )
 from inferometer.cli.storing import open_chosen, store_option
 from inferometer.core.errors import DomainError, UnknownNameError
-from inferometer.core.run import Status
+from inferometer.core.profile import Status
 from inferometer.core.units import counted
 
 if TYPE_CHECKING:

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from inferometer.cli.commands.load import TRACE, command_line, print_load, require_suffix, save_load, storing_from
+from inferometer.cli.commands.load import (
+    LENGTHS,
+    LOOP_OPTIONS,
+    command_line,
+    print_load,
+    require_suffix,
+    save_load,
+    storing_from,
+)
 from inferometer.cli.options import (
-    BURSTINESS,
     SEED,
     SHARE,
-    SPEED,
     TIME,
     OutputFile,
     Whole,
@@ -24,13 +29,12 @@ from inferometer.core.errors import GateError
 from inferometer.predict.fields import DRAFT_LENGTH, fields_that
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from inferometer.serving.simulate.plan import SimulationPlan
 
-_LENGTHS = "Prompt tokens: 512, normal:512,128, lognormal:512,400, uniform:64-512 or file:FILE.csv."
-_PROCESSES = ("constant", "poisson", "gamma")
 _ROUTINGS = ("round-robin", "least-loaded", "prefix-aware")
 _REQUESTS = "How many of each load; or a CSV with arrival_s,input_tokens,output_tokens, of which every one counts."
-_BURSTINESS = "Of gamma arrivals: 1 is Poisson, less comes in bursts."
 _SIGNALS = ("requests", "waiting", "cache")
 _SIGNAL = "What LOAD of --autoscale counts: requests, those that wait, or the used share of the cache."
 _SPREAD = "Standard deviation of the acceptance from request to request."
@@ -50,17 +54,10 @@ def _traffic_options(function: click.decorators.FC) -> click.decorators.FC:
     for made in reversed((
         option("--rate", metavar="R,…", help="Open loop: so many requests a second."),
         option("--concurrency", metavar="N,…", help="Closed loop: so many requests at once."),
-        option("--arrivals", type=click.Choice(_PROCESSES), default="poisson", help="How they arrive in an open loop."),
-        option("--burstiness", type=BURSTINESS, default=1.0, metavar="K", help=_BURSTINESS),
-        option("--ramp", metavar="A:B", help="Open loop with a rate that goes from A to B requests a second."),
-        option("--saturate", is_flag=True, help="Go on from the last load by doubling, until more brings no more."),
-        option("--within", is_flag=True, help="Find the highest load within the objectives, by bisection."),
-        option("--trace", type=click.Path(path_type=Path), metavar="FILE", help=TRACE),
-        option("--speed", type=SPEED, default=1.0, help="Replay a trace so many times as fast."),
-        option("--from", "from_time", type=TIME, help="Begin so far into the trace."),
+        *LOOP_OPTIONS,
         option("--requests", metavar="N|FILE", help=_REQUESTS),
         option("--duration", type=TIME, help="How long each load sends requests."),
-        option("--prompt", default="512", metavar="LENGTH", help=_LENGTHS),
+        option("--prompt", default="512", metavar="LENGTH", help=LENGTHS),
         option("--generate", default="128", metavar="LENGTH", help="Tokens to generate."),
         option("--shared-prefix", metavar="N[:GROUPS]", help="The first N tokens of prompts are the same."),
         option("--turns", type=_POSITIVE, default=1, help="Turns of a session; each prompt holds the talk so far."),

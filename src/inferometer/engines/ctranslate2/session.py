@@ -19,9 +19,8 @@ import psutil
 from inferometer.core.errors import DomainError, EngineError, UnknownNameError
 from inferometer.core.json_text import parse_json
 from inferometer.engines.base import Event, Opened, Request, Stage, guard
-from inferometer.engines.feeding import alive, require_request
+from inferometer.engines.feeding import Tokenising, alive, require_request
 from inferometer.engines.host import threads_of
-from inferometer.engines.tokens import load_tokeniser
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
@@ -126,7 +125,7 @@ def _fault(path: Path, doing: str, error: Exception) -> Exception:
     return EngineError(f"CTranslate2 {doing} {str(path)!r}: {words.rstrip('.')}.", remedy=remedy)
 
 
-class CTranslate2Session:
+class CTranslate2Session(Tokenising):
     """A TextSession. A generation is one call of the engine; its events are told when it has ended.
 
     Tokens that are to lie in the cache are the engine's static prompt: it keeps their keys and values, and a generation
@@ -137,7 +136,7 @@ class CTranslate2Session:
 
     def __init__(self, engine: Any, generator: Any, opened: Opened, target: Target, folder: Path) -> None:
         self.opened, self._engine, self._generator = opened, engine, generator
-        self._target, self._folder = target, folder
+        self._target, self._folder, self._model_file = target, folder, folder / "model.bin"
         self._kept: set[int] = set()  # depths whose keys and values the engine has
 
     @cached_property
@@ -157,16 +156,6 @@ class CTranslate2Session:
     @property
     def vocabulary(self) -> int:
         return len(self._words)
-
-    @cached_property
-    def _tokeniser(self) -> Any:
-        return load_tokeniser(self._folder / "model.bin")
-
-    def tokenise(self, text: str) -> tuple[int, ...]:
-        return tuple(self._tokeniser.encode(text).ids)
-
-    def detokenise(self, ids: tuple[int, ...]) -> str:
-        return str(self._tokeniser.decode(list(ids)))
 
     def generate(self, request: Request) -> Iterator[Event]:
         require_request(request, vocabulary=self.vocabulary, room=self._target.context)

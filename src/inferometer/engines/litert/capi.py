@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from inferometer.core.errors import EngineError
-from inferometer.engines.litert.events import ProfilerEvent
+from inferometer.engines.litert.mapping import ProfilerEvent
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

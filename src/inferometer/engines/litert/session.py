@@ -15,8 +15,7 @@ from inferometer.engines.feeding import alive
 from inferometer.engines.host import captured_stderr, threads_of
 from inferometer.engines.litert.capi import Profiled, library_path
 from inferometer.engines.litert.check import profiling_works
-from inferometer.engines.litert.events import StepEvents
-from inferometer.engines.litert.mapping import Operator
+from inferometer.engines.litert.mapping import Operator, StepEvents
 from inferometer.engines.litert.ports import check_inputs, concrete, tensors_of
 
 if TYPE_CHECKING:

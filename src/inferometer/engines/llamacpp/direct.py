@@ -14,10 +14,16 @@ from inferometer.core.frozen import frozen
 from inferometer.engines.base import Event, Kernel, Opened, Request, Stage, Target
 from inferometer.engines.feeding import alive, require_request
 from inferometer.engines.host import threads_of
-from inferometer.engines.llamacpp.library import Library, LlamaBatch
-from inferometer.engines.llamacpp.nodes import StepNodes
-from inferometer.engines.llamacpp.observe import NodeWatch
-from inferometer.engines.llamacpp.options import CACHE_TYPES, Devices, LlamaOptions, choose_devices, placed_by_log
+from inferometer.engines.llamacpp.library import (
+    CACHE_TYPES,
+    Devices,
+    Library,
+    LlamaBatch,
+    LlamaOptions,
+    choose_devices,
+    placed_by_log,
+)
+from inferometer.engines.llamacpp.nodes import NodeWatch, StepNodes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence

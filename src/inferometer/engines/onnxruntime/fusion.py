@@ -14,7 +14,7 @@ from dataclasses import field
 from typing import TYPE_CHECKING
 
 from inferometer.core.frozen import frozen
-from inferometer.engines.serving import served
+from inferometer.engines.base import served
 
 if TYPE_CHECKING:
     from inferometer.engines.onnx_nodes import NodeRow, Topology

@@ -6,6 +6,7 @@ import re
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
@@ -15,13 +16,58 @@ import onnxruntime as ort
 
 from inferometer.core.errors import DomainError, EngineError, FormatError, UnknownNameError
 from inferometer.core.frozen import frozen
-from inferometer.engines.base import Opened, Port, Stage, Target
+from inferometer.engines.base import Opened, Port, Stage, Target, guard, op_named
 from inferometer.engines.host import threads_of
 from inferometer.engines.onnx_nodes import load_model, require_sizes
-from inferometer.engines.onnxruntime.faults import engine_words, guarded
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+# The engine's exceptions in our sentences.
+
+_OPS = (
+    re.compile(r"implementation for (?P<op>[\w.:]+)\(\d+\) node with name '(?P<node>[^']*)'"),
+    re.compile(r"Fatal error: (?P<op>[\w.:]+)\(-?\d+\) is not a registered"),
+    re.compile(r"running (?P<op>\w+) node\. Name:'(?P<node>[^']*)'"),
+    re.compile(r"No Op registered for (?P<op>\w+)"),
+    re.compile(r"Node \((?P<node>[^)]*)\) Op \((?P<op>\w+)\)"),
+)
+_HEAD = re.compile(r"^\[ONNXRuntimeError\] : \d+ : \w+ : ")
+_LOAD = re.compile(r"^(Load model from .*? failed:)+")
+_WHERE = re.compile(r"\S*/onnxruntime_src/\S+ .*?\) (?=[A-Z])")  # the engine's own file, line and function
+
+
+def engine_words(error: BaseException) -> str:
+    """The message without the engine's own file names and repetitions, on one line."""
+    text = _HEAD.sub("", str(error).strip())
+    text = _WHERE.sub("", _LOAD.sub("", text))
+    return " ".join(text.split()) or type(error).__name__
+
+
+def fault_of(path: Path, doing: str, error: Exception) -> Exception:
+    """What an exception means, in a sentence; for a loop that cannot afford `guarded`, too."""
+    words = engine_words(error)
+    if "Failed to allocate memory" in words or "bad_alloc" in words:
+        return MemoryError(words)
+    op = op_named(words, _OPS, which=-1)  # the innermost, where one is within another
+    about = f" at {op}" if op else ""
+    return EngineError(f"ONNX Runtime {doing} {str(path)!r}{about}: {words.rstrip('.')}.", remedy=_remedy(words))
+
+
+guarded = partial(guard, fault_of)
+
+
+def _remedy(words: str) -> str:
+    if "Protobuf parsing failed" in words:
+        return "The file is damaged or no ONNX model."
+    if "File doesn't exist" in words:
+        return "Check the path."
+    if "external" in words.casefold():
+        return "Files with the weights belong beside the model, under the names it gives."
+    if "opset" in words.casefold() or "not a registered" in words or "implementation for" in words:
+        return "Export it with an operator set and types that this version runs, or upgrade onnxruntime."
+    return "Check the model with `onnx.checker`, and that its inputs have the sizes it was exported for."
+
 
 # Execution providers: which ones to ask for, on which kind of unit each runs, and what came of it.
 

@@ -13,10 +13,9 @@ from inferometer.core.errors import FormatError
 from inferometer.core.frozen import frozen
 from inferometer.core.profile import OpTime, Phase, Profile
 from inferometer.core.statistics import mean
-from inferometer.engines.results.assemble import Draft, finish, op_means, remainder
+from inferometer.engines.results.assemble import Draft, finish, nest, op_means, remainder
 from inferometer.engines.results.base import Document
 from inferometer.engines.results.fields import mapping, moment, number, size, text
-from inferometer.engines.results.nesting import nest
 from inferometer.engines.results.words import kind_of, unit_of_provider
 
 _CATEGORIES = ("Session", "Node")

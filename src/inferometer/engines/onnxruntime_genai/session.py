@@ -10,7 +10,7 @@ import gc
 import json
 import time
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,12 +18,10 @@ from typing import TYPE_CHECKING, Any
 from inferometer.core.errors import DomainError, EngineError, FormatError, UnknownNameError
 from inferometer.core.json_text import parse_json
 from inferometer.engines.base import Event, Opened, Request, Stage, guard
-from inferometer.engines.feeding import alive, require_request
+from inferometer.engines.feeding import Tokenising, alive, require_request
 from inferometer.engines.host import threads_of
-from inferometer.engines.onnxruntime.faults import engine_words
-from inferometer.engines.onnxruntime.loading import CPU, LoadingPlan
+from inferometer.engines.onnxruntime.loading import CPU, LoadingPlan, engine_words
 from inferometer.engines.onnxruntime.recorder import SKIP, ProfileRecorder
-from inferometer.engines.tokens import load_tokeniser
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -155,7 +153,7 @@ def _checked(target: Target, name: str) -> Path:
     return folder
 
 
-class GenaiSession:
+class GenaiSession(Tokenising):
     """A TextSession. Each generation has a generator of its own, made before anything is timed: it holds the cache.
 
     The events of its tokens come together, once the last of them is there, unless they are asked for apart.
@@ -166,6 +164,7 @@ class GenaiSession:
         recorder: ProfileRecorder | None,
     ) -> None:  # fmt: skip
         self.opened, self._target, self._folder, self._recorder = opened, target, folder, recorder
+        self._model_file = folder / "model.onnx"
         self._model: GenaiModel | None = model
         self.vocabulary = int(config["model"]["vocab_size"])
         self._room = target.context or config["model"].get("context_length")
@@ -177,16 +176,6 @@ class GenaiSession:
     @property
     def idle_per_step_s(self) -> float | None:
         return self._recorder.timers.step_s if self._recorder else None
-
-    @cached_property
-    def _tokeniser(self) -> Any:
-        return load_tokeniser(self._folder / "model.onnx")
-
-    def tokenise(self, text: str) -> tuple[int, ...]:
-        return tuple(self._tokeniser.encode(text).ids)
-
-    def detokenise(self, ids: tuple[int, ...]) -> str:
-        return str(self._tokeniser.decode(list(ids)))
 
     def generate(self, request: Request) -> Iterator[Event]:
         require_request(request, vocabulary=self.vocabulary, room=self._room)

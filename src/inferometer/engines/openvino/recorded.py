@@ -8,13 +8,11 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from inferometer.core.frozen import frozen
-from inferometer.engines.base import Kernel
+from inferometer.engines.base import Kernel, longest_pairing
 from inferometer.engines.onnx_nodes import Topology, load_model, name_nodes, topology_of
-from inferometer.engines.openvino.adopt import kernel_roles
+from inferometer.engines.openvino.adopt import kernel_roles, known_names, own_names
 from inferometer.engines.openvino.executed import CounterReading, Executed, RunningMeans, file_topology
-from inferometer.engines.openvino.names import known_names, own_names
 from inferometer.engines.openvino.session import OpenvinoSession, info_of
-from inferometer.engines.serving import longest_pairing
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -9,7 +9,6 @@ from __future__ import annotations
 import re
 import time
 from dataclasses import replace
-from functools import cached_property
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
@@ -20,15 +19,13 @@ from openvino import opset13
 
 from inferometer.core.errors import DomainError, FormatError
 from inferometer.engines.base import Event, Kernel, Opened, Request, Stage
-from inferometer.engines.feeding import require_request
+from inferometer.engines.feeding import Tokenising, require_request
 from inferometer.engines.host import threads_of
-from inferometer.engines.openvino.adopt import kernel_roles
+from inferometer.engines.openvino.adopt import kernel_roles, own_names
 from inferometer.engines.openvino.devices import choose_device, guarded, unit_of
 from inferometer.engines.openvino.executed import CounterReading, file_topology, mean_between
-from inferometer.engines.openvino.names import own_names
 from inferometer.engines.openvino.recorded import consumers_of, executed_of, executed_seconds
 from inferometer.engines.openvino.session import info_of
-from inferometer.engines.tokens import load_tokeniser
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -269,7 +266,7 @@ def _type_name(core: Any, device: str, wanted: str) -> str | None:
     return str(value.get_type_name()) if hasattr(value, "get_type_name") else None
 
 
-class PipelineSession:
+class PipelineSession(Tokenising):
     """A TextSession over a pipeline, and over its network where there is no other way."""
 
     cost_per_kernel_s: float | None = None
@@ -279,19 +276,10 @@ class PipelineSession:
         network: SteppedNetwork | None, opened: Opened, vocabulary: int,
     ) -> None:  # fmt: skip
         self.opened, self.vocabulary, self._target, self._folder = opened, vocabulary, target, folder
+        self._model_file = folder / NETWORK
         self._device, self._settings = compiled
         self._pipeline, self._network, self._closed = pipeline, network, False
         self._scoring: SteppedNetwork | None = None
-
-    @cached_property
-    def _tokeniser(self) -> Any:
-        return load_tokeniser(self._folder / NETWORK)
-
-    def tokenise(self, text: str) -> tuple[int, ...]:
-        return tuple(self._tokeniser.encode(text).ids)
-
-    def detokenise(self, ids: tuple[int, ...]) -> str:
-        return str(self._tokeniser.decode(list(ids)))
 
     def generate(self, request: Request) -> Iterator[Event]:
         require_request(request, vocabulary=self.vocabulary, room=self._target.context)

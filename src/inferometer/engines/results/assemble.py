@@ -5,16 +5,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from inferometer.core.profile import (
-    DeviceFacts,
-    Environment,
-    Headline,
-    ModelFacts,
-    OpTime,
-    Phase,
-    Profile,
-    Provenance,
-)
+from inferometer.core.frozen import frozen
+from inferometer.core.profile import DeviceFacts, Environment, Headline, ModelFacts, OpTime, Phase, Profile, Provenance
 from inferometer.core.served import Served
 from inferometer.core.statistics import mean
 from inferometer.core.units import format_quantity
@@ -193,3 +185,44 @@ def facts(source: Mapping[str, Any], *names: str) -> dict[str, Any]:
 
 def _is_plain_number(value: Any) -> bool:
     return isinstance(value, int | float) and abs(value) <= _MOST_TOKENS  # NaN is not
+
+
+# Exclusive times of intervals that contain each other: a moment belongs to the innermost one that is open.
+#
+# So the exclusive times add up to the time that anything at all was open, however the intervals lie.
+
+Bounds = tuple[float, float]  # start, end
+
+_CLOSES, _OPENS = 0, 1  # at one moment, what ends goes before what begins
+
+
+@frozen
+class Nested:
+    """Of each interval, in the order given: the time that is its own, and the interval around its start."""
+
+    own: tuple[float, ...]
+    parent: tuple[int | None, ...]
+
+
+def nest(intervals: Sequence[Bounds]) -> Nested:
+    """Of intervals of one thread. Of two that begin together the longer is the outer one."""
+    own = [0.0] * len(intervals)
+    parent: list[int | None] = [None] * len(intervals)
+    closed = [False] * len(intervals)
+    open_now: list[int] = []
+    before = 0.0
+    opens = [(start, _OPENS, -end, index) for index, (start, end) in enumerate(intervals)]
+    closes = [(end, _CLOSES, 0.0, index) for index, (start, end) in enumerate(intervals) if end > start]
+    for at, what, _, index in sorted([*opens, *closes]):
+        while open_now and closed[open_now[-1]]:
+            open_now.pop()
+        if open_now:
+            own[open_now[-1]] += at - before
+        before = at
+        if what == _CLOSES:
+            closed[index] = True
+            continue
+        parent[index] = open_now[-1] if open_now else None
+        if intervals[index][1] > at:
+            open_now.append(index)
+    return Nested(own=tuple(own), parent=tuple(parent))

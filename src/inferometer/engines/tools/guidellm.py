@@ -64,10 +64,7 @@ def _draft(benchmark: Mapping[str, Any], args: Mapping[str, Any], version: str |
     )
     streams = whole(strategy.get("streams") or strategy.get("max_concurrency"), "`streams`")
     single = text(strategy.get("type_")) == "synchronous"
-    offered = Offered(
-        rate_per_s=rate_per_s,
-        concurrency=streams or (1 if single else None),
-    )
+    offered = Offered(rate_per_s=rate_per_s, concurrency=streams or (1 if single else None))
     add_level(draft, offered, _figures(metrics))
     return draft
 

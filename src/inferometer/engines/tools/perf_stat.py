@@ -10,9 +10,9 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 
-from inferometer.core.counters import COUNTERS
 from inferometer.core.errors import FormatError
 from inferometer.core.frozen import frozen
+from inferometer.core.machine import COUNTERS
 from inferometer.core.profile import ModelFacts, Phase, Profile
 from inferometer.engines.results.assemble import Draft, finish
 from inferometer.engines.results.base import Document

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from inferometer.engines.torch.kernels import map_calls
-from inferometer.engines.torch.recorder import TraceRecorder
+from inferometer.engines.torch.trace import TraceRecorder
 
 Calls = Sequence[tuple[str, tuple[str, ...]]]  # names of kernels in order, with the modules they stand for
 

@@ -21,10 +21,10 @@ from inferometer.core.notices import tell
 from inferometer.engines.base import Stage
 from inferometer.engines.torch.capture import Calls, capture_graph, kernels_in_order
 from inferometer.engines.torch.engine import import_transformers
-from inferometer.engines.torch.kept import compiled_apart, compiled_folder, kept_graphs
+from inferometer.engines.torch.host import compiled_apart, compiled_folder, kept_graphs
 from inferometer.engines.torch.kernels import align_layers, map_calls
 from inferometer.engines.torch.provenance import compiler_calls
-from inferometer.engines.torch.recorder import mark_modules
+from inferometer.engines.torch.trace import mark_modules
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

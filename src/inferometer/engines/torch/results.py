@@ -19,10 +19,9 @@ from typing import Any
 from inferometer.core.errors import FormatError
 from inferometer.core.profile import OpTime, Phase, Profile
 from inferometer.core.statistics import mean
-from inferometer.engines.results.assemble import Draft, finish, remainder
+from inferometer.engines.results.assemble import Draft, finish, nest, remainder
 from inferometer.engines.results.base import Document
 from inferometer.engines.results.fields import mapping, moment, number, text
-from inferometer.engines.results.nesting import nest
 from inferometer.engines.results.words import kind_of
 
 _OP = "cpu_op"

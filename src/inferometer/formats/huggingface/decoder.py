@@ -8,8 +8,7 @@ from inferometer.formats.huggingface.attention import Attention, Latent, Seen, l
 from inferometer.formats.huggingface.body import Body, NamePrefixes, ending_in, labels_of
 from inferometer.formats.huggingface.config import Config
 from inferometer.formats.huggingface.family import Family
-from inferometer.formats.huggingface.layer import Layer, stack
-from inferometer.formats.huggingface.mlp import Experts, Mlp
+from inferometer.formats.huggingface.layer import Experts, Layer, Mlp, stack
 from inferometer.formats.huggingface.plan import planned_layers
 
 

@@ -11,8 +11,7 @@ from inferometer.formats.huggingface.body import Body, NamePrefixes, ending_in, 
 from inferometer.formats.huggingface.config import Config
 from inferometer.formats.huggingface.decoder import embedded, named_sizes
 from inferometer.formats.huggingface.family import Family, family_of, prepared
-from inferometer.formats.huggingface.layer import stack
-from inferometer.formats.huggingface.mlp import Mlp, feed
+from inferometer.formats.huggingface.layer import Mlp, feed, stack
 from inferometer.formats.huggingface.plan import planned_layers
 
 # Heads as steps in a family's row: pick a token, project, activate, normalise.

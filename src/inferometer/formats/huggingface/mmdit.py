@@ -10,7 +10,7 @@ from inferometer.formats.huggingface.attention import Attention, Seen, attend, a
 from inferometer.formats.huggingface.body import LATENT, LAYERS, Body, ending_in, modulated, moved, timestep, two_layers
 from inferometer.formats.huggingface.config import Config
 from inferometer.formats.huggingface.encoder import patches
-from inferometer.formats.huggingface.mlp import Mlp, feed
+from inferometer.formats.huggingface.layer import Mlp, feed
 
 # DiT, as its authors built it and as diffusers ports it.
 

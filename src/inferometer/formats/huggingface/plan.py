@@ -7,8 +7,7 @@ from inferometer.formats.huggingface.attention import Attention, Index, Latent
 from inferometer.formats.huggingface.body import function_of
 from inferometer.formats.huggingface.config import Config
 from inferometer.formats.huggingface.family import Family
-from inferometer.formats.huggingface.layer import Layer, Mixer, Norms
-from inferometer.formats.huggingface.mlp import Experts, Mlp
+from inferometer.formats.huggingface.layer import Experts, Layer, Mixer, Mlp, Norms
 from inferometer.formats.huggingface.ssm import Delta, Mamba, Wkv
 
 

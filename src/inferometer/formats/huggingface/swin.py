@@ -11,7 +11,7 @@ from inferometer.formats.huggingface.body import Body, NamePrefixes, ending_in, 
 from inferometer.formats.huggingface.config import MANY_LAYERS, Config
 from inferometer.formats.huggingface.encoder import patches
 from inferometer.formats.huggingface.family import Family
-from inferometer.formats.huggingface.mlp import Mlp, feed
+from inferometer.formats.huggingface.layer import Mlp, feed
 
 _MANY_STAGES = 16
 _LARGE_WINDOW = 4096

@@ -6,8 +6,7 @@ from inferometer.formats.huggingface import nn
 from inferometer.formats.huggingface.attention import Attention, Seen
 from inferometer.formats.huggingface.body import LATENT, Body, ending_in, timestep, two_layers
 from inferometer.formats.huggingface.config import Config
-from inferometer.formats.huggingface.layer import Layer, Norms, stack
-from inferometer.formats.huggingface.mlp import Mlp
+from inferometer.formats.huggingface.layer import Layer, Mlp, Norms, stack
 
 _TOKENS = 77  # of the CLIP text encoders that these networks are conditioned on
 _KNOWN = {

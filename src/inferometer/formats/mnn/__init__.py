@@ -39,7 +39,7 @@ class MnnReader:
     def read(self, path: Path) -> Graph:
         from inferometer.formats.mnn.layers import parse_net  # noqa: PLC0415 - matching a file needs none of it
         from inferometer.formats.onnx.assemble import assemble_model  # noqa: PLC0415 - as above
-        from inferometer.formats.onnx.wire import Wire  # noqa: PLC0415 - as above
+        from inferometer.formats.onnx.messages import Wire  # noqa: PLC0415 - as above
 
         try:
             with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:

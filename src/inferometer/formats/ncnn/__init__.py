@@ -35,7 +35,7 @@ class NcnnReader:
 
     def read(self, path: Path) -> Graph:
         from inferometer.formats.onnx.assemble import assemble_model  # noqa: PLC0415 - matching a file needs none of it
-        from inferometer.formats.onnx.wire import Wire  # noqa: PLC0415 - as above
+        from inferometer.formats.onnx.messages import Wire  # noqa: PLC0415 - as above
 
         try:
             if path.stat().st_size > _LARGEST:

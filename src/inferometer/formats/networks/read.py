@@ -17,7 +17,7 @@ from inferometer.core.errors import DomainError, FormatError, InferometerError, 
 from inferometer.core.frozen import frozen
 from inferometer.core.graph import Graph, Op, Tensor
 from inferometer.formats.networks.shipped import networks, shipped_graph
-from inferometer.formats.torch.live import import_torch, read_module
+from inferometer.formats.torch.pretrained import import_torch, read_module
 from inferometer.known.networks import NetworkName
 
 # A network of an installed package as a graph: built on the meta device (no weights), traced, its batch left open.
@@ -263,7 +263,7 @@ def read_network(asked: NetworkName, *, image: int | None = None) -> Graph:
         side = side or shipped.image
         return _described(shipped_graph(asked.package, asked.network, side), side)
     if installed(asked.package):
-        from inferometer.formats.torch.live import import_torch  # noqa: PLC0415 - a shipped graph needs no torch
+        from inferometer.formats.torch.pretrained import import_torch  # noqa: PLC0415 - a shipped graph needs no torch
 
         package = PACKAGES[asked.package]
         if asked.network not in package.names():

@@ -7,7 +7,7 @@ from inferometer.core.errors import FormatError
 from inferometer.core.graph import Graph
 from inferometer.formats.base import Peek
 from inferometer.formats.onnx.faults import Fault
-from inferometer.formats.onnx.wire import BYTES, VARINT, Wire
+from inferometer.formats.onnx.messages import BYTES, VARINT, Wire
 
 # Whether bytes look like an ONNX model. Protobuf has no magic number: the fields must make sense.
 

@@ -11,13 +11,12 @@ from typing import Any
 from inferometer.core.graph import Block, Graph, Op, Role
 from inferometer.formats.onnx.content import Contents, ExternalFiles
 from inferometer.formats.onnx.faults import Fault, UncoveredError, UnknownShapeError
-from inferometer.formats.onnx.messages import OnnxModel, TypeDef, is_float
+from inferometer.formats.onnx.messages import OnnxModel, TypeDef, Wire, is_float
 from inferometer.formats.onnx.parse import parse_model
 from inferometer.formats.onnx.step import Maker, OnnxStep, Scope
 from inferometer.formats.onnx.symbols import Symbols, read_symbols
 from inferometer.formats.onnx.value import Shape, Value
 from inferometer.formats.onnx.walk import Walk
-from inferometer.formats.onnx.wire import Wire
 
 # What tensors are for: which stored ones are parameters, which activations address, which are caches or states.
 #

@@ -14,8 +14,7 @@ from typing import Any
 
 from inferometer.core.dims import Dim
 from inferometer.formats.onnx.faults import MAX_ITEMS, MAX_NUMBER, Fault
-from inferometer.formats.onnx.messages import ELEMENTS, TensorDef, element_bytes
-from inferometer.formats.onnx.wire import Wire, signed
+from inferometer.formats.onnx.messages import ELEMENTS, TensorDef, Wire, element_bytes, signed
 
 
 @dataclass(frozen=True, slots=True)

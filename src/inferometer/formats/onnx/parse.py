@@ -5,7 +5,11 @@ from typing import Any
 
 from inferometer.formats.onnx.faults import MAX_ITEMS, MAX_NESTING, MAX_NODES, MAX_NUMBER, MAX_RANK, Fault
 from inferometer.formats.onnx.messages import (
+    BYTES,
     ELEMENTS,
+    FIXED32,
+    FIXED64,
+    VARINT,
     Attribute,
     Axis,
     External,
@@ -16,9 +20,10 @@ from inferometer.formats.onnx.messages import (
     TensorDef,
     TypeDef,
     ValueInfo,
+    Wire,
     element_bytes,
+    signed,
 )
-from inferometer.formats.onnx.wire import BYTES, FIXED32, FIXED64, VARINT, Wire, signed
 
 # TensorProto, read without its data: dims, type, and where the bytes lie. Every claim is held against the file.
 

@@ -33,7 +33,7 @@ class OpenvinoReader:
 
     def read(self, path: Path) -> Graph:
         from inferometer.formats.onnx.assemble import assemble_model  # noqa: PLC0415 - matching a file needs none of it
-        from inferometer.formats.onnx.wire import Wire  # noqa: PLC0415 - as above
+        from inferometer.formats.onnx.messages import Wire  # noqa: PLC0415 - as above
         from inferometer.formats.openvino.convert import as_onnx, folder_graph  # noqa: PLC0415 - as above
         from inferometer.formats.openvino.net import parse_net  # noqa: PLC0415 - as above
 

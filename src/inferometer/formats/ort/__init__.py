@@ -23,7 +23,7 @@ class OrtReader:
 
     def read(self, path: Path) -> Graph:
         from inferometer.formats.onnx.assemble import assemble_model  # noqa: PLC0415 - matching a file needs none of it
-        from inferometer.formats.onnx.wire import Wire  # noqa: PLC0415 - as above
+        from inferometer.formats.onnx.messages import Wire  # noqa: PLC0415 - as above
         from inferometer.formats.ort.parse import parse_session  # noqa: PLC0415 - as above
 
         path = Path(path)

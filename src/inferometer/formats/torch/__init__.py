@@ -9,17 +9,12 @@ from inferometer.core.lazy import attributes
 from inferometer.formats.torch.reader import TorchReader, read_pt2
 
 if TYPE_CHECKING:
-    from inferometer.formats.torch.live import read_exported, read_module
-    from inferometer.formats.torch.pretrained import read_pretrained_config
+    from inferometer.formats.torch.pretrained import read_exported, read_module, read_pretrained_config
 
 __all__ = ["TorchReader", "read_exported", "read_module", "read_pretrained_config", "read_pt2", "reader"]
 
 reader = TorchReader()
 
 __getattr__ = attributes(
-    __name__,
-    {
-        "inferometer.formats.torch.live": ("read_exported", "read_module"),
-        "inferometer.formats.torch.pretrained": ("read_pretrained_config",),
-    },
+    __name__, {"inferometer.formats.torch.pretrained": ("read_exported", "read_module", "read_pretrained_config")}
 )

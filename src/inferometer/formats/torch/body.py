@@ -14,13 +14,18 @@ from inferometer.core.frozen import frozen
 from inferometer.formats.torch.program import (
     SCALAR_TYPES,
     Argument,
+    ArgumentDoc,
+    GraphDoc,
+    NodeDoc,
     ProgramBody,
     ProgramCall,
     ProgramValue,
     Ref,
+    SizeDoc,
+    SymbolicDoc,
+    TensorDoc,
     named_arguments,
 )
-from inferometer.formats.torch.wire import ArgumentDoc, GraphDoc, NodeDoc, SizeDoc, SymbolicDoc, TensorDoc
 
 # Sizes as torch writes them, and names for those that it leaves open.
 #

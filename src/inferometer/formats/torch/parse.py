@@ -9,11 +9,12 @@ from inferometer.core.dtypes import dtype
 from inferometer.core.errors import FormatError
 from inferometer.core.graph import Role
 from inferometer.formats.torch.body import BodyNames, name_symbols, parse_body, tensor_names, value_of
-from inferometer.formats.torch.program import HeldInput, Program
-from inferometer.formats.torch.wire import (
+from inferometer.formats.torch.program import (
+    HeldInput,
     InputDoc,
     PayloadDoc,
     PayloadsDoc,
+    Program,
     ProgramDoc,
     SignatureDoc,
     TensorDoc,

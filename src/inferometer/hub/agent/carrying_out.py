@@ -194,7 +194,7 @@ def _calibrate(job: Job, files: Path, progress: Progress) -> JobResult:
     del files  # it makes its own models
     from inferometer.hub.places.requests import calibrating_of  # noqa: PLC0415 - as above
     from inferometer.measure.calibrate.job import calibrate, calibration_job, prepare_engine  # noqa: PLC0415 - as above
-    from inferometer.measure.calibrate.progress import step_of  # noqa: PLC0415 - as above
+    from inferometer.measure.calibrate.run import step_of  # noqa: PLC0415 - as above
     from inferometer.predict.basis.files import own_folder  # noqa: PLC0415 - as above
 
     asked = calibrating_of(job)

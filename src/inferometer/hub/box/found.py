@@ -1,4 +1,4 @@
-"""What this system has to hold a job with, found by trying."""
+"""What this system has to hold a job with, found by trying, and the command lines that use it."""
 
 from __future__ import annotations
 
@@ -6,10 +6,17 @@ import shutil
 import subprocess
 import sys
 from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 from inferometer.core.box import Means
 from inferometer.hub.box import landlock, seccomp
 from inferometer.hub.box.cgroups import place_here
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from inferometer.hub.box.view import BoxView
 
 _TRY_S = 10.0
 
@@ -46,3 +53,32 @@ def _works(command: list[str]) -> bool:
         return not subprocess.run(command, capture_output=True, check=False, timeout=_TRY_S).returncode  # noqa: S603 - ours
     except (OSError, subprocess.TimeoutExpired):
         return False
+
+
+# The command lines that put a process into a box.
+
+# Of /proc: root needs no capability to write there, in a namespace neither.
+_SETTINGS = ("sys", "sysrq-trigger", "irq", "bus", "fs", "acpi", "scsi", "driver", "mtrr")
+_SHARED_BYTES = 256_000_000  # of /dev/shm, which counts as memory
+
+
+def in_bubblewrap(program: str, view: BoxView, command: Sequence[str], *, inside: Path) -> list[str]:
+    """A file system of its own in which only the view is, and no network; all of it ends with its first process."""
+    words = [program, *NAMESPACES, "--new-session", "--proc", "/proc", "--dev", "/dev"]
+    for name in _SETTINGS:
+        words += ["--ro-bind-try", f"/proc/{name}", f"/proc/{name}"]
+    for path in view.readable:
+        link = Path(path).readlink() if Path(path).is_symlink() else None  # as /lib is one to usr/lib
+        words += ["--ro-bind-try", path, path] if link is None else ["--symlink", str(link), path]
+    for path in view.devices:
+        words += ["--dev-bind-try", path, path]
+    for path in view.writable:
+        words += ["--bind", path, path]
+    words += ["--size", str(_SHARED_BYTES), "--tmpfs", "/dev/shm", "--remount-ro", "/dev", "--remount-ro", "/"]  # noqa: S108 - the system's own
+    return [*words, "--chdir", str(inside), "--", *command]
+
+
+def in_scope(command: Sequence[str], *, unit: str, memory_bytes: int, processes: int) -> list[str]:
+    """In a group of the user's own systemd, which counts its memory and its processes."""
+    limits = ("-p", f"MemoryMax={memory_bytes}", "-p", "MemorySwapMax=0", "-p", f"TasksMax={processes}")
+    return ["systemd-run", *SCOPE, f"--unit={unit}.scope", *limits, "--", *command]

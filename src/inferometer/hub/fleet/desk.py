@@ -20,7 +20,7 @@ from inferometer.hub.fleet.own_agent import OwnAgent
 from inferometer.hub.fleet.uploads import Note, Sender, Uploads
 from inferometer.hub.places.artifacts import ArtifactFolder
 from inferometer.hub.places.device_side import hash_file
-from inferometer.hub.web.failures import HubError
+from inferometer.hub.web.answers import HubError
 from inferometer.hub.web.guard.people import acting, seen, user_of, visitor_of
 from inferometer.hub.web.guard.security import ARRIVED
 from inferometer.store.queue.fleet import Fleet

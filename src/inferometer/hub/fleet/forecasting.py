@@ -27,11 +27,10 @@ from inferometer.core.json_text import parse_json
 from inferometer.core.settings import config_file, data_folder
 from inferometer.core.units import format_duration
 from inferometer.hub.box.entering import EntryPlan
-from inferometer.hub.box.found import means_here
+from inferometer.hub.box.found import in_bubblewrap, means_here
 from inferometer.hub.box.view import environment_in, view_of
-from inferometer.hub.box.wrapping import in_bubblewrap
 from inferometer.hub.places.device_side import environment_for, files_of, lay_out
-from inferometer.hub.web.failures import HubError
+from inferometer.hub.web.answers import HubError
 from inferometer.store.queue.wanted import fits, written
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from inferometer.core.errors import DomainError
 from inferometer.hub.agent.facts import device_name
-from inferometer.hub.web.failures import HubError
+from inferometer.hub.web.answers import HubError
 from inferometer.hub.web.guard.rules import is_loopback
 from inferometer.store.values import Filter
 

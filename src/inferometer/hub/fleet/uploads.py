@@ -26,7 +26,7 @@ from inferometer.core.units import format_quantity
 from inferometer.formats.base import HEAD_BYTES
 from inferometer.hub.places.artifacts import ArtifactFolder
 from inferometer.hub.places.device_side import collect_garbage, part_path
-from inferometer.hub.web.failures import HubError
+from inferometer.hub.web.answers import HubError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence

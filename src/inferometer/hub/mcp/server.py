@@ -6,24 +6,33 @@ itself. Errors of ours are answers with `isError`, so that a client can read the
 
 from __future__ import annotations
 
+import asyncio
 import hmac
 import json
+from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from starlette.requests import Request
+from starlette.responses import JSONResponse
+
 from inferometer.core.errors import DomainError, InferometerError, MissingDependencyError
+from inferometer.hub.mcp.access import Access
 from inferometer.hub.mcp.tools import call_tool, profile_question, tools_for
+from inferometer.hub.web.answers import problem
+from inferometer.hub.web.guard.people import seen, visitor_of
 from inferometer.version import __version__
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from mcp.server.context import ServerRequestContext
     from mcp.server.lowlevel import Server
+    from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
     from mcp_types import CallToolRequestParams, CallToolResult, InputRequiredResult, PaginatedRequestParams
     from starlette.types import ASGIApp, Receive, Scope, Send
 
-    from inferometer.hub.mcp.access import Access
+    from inferometer.hub.fleet.desk import FleetDesk
 
 INSTRUCTIONS = (
     "Inferometer predicts, measures and explains how fast AI models run on devices. Times are in seconds, sizes in "
@@ -169,3 +178,66 @@ def http_app(access: Access, token: str) -> ASGIApp:
 def _has_token(scope: Scope, token: str) -> bool:
     given = next((value for name, value in scope["headers"] if name == b"authorization"), b"")
     return hmac.compare_digest(given, b"Bearer " + token.encode())
+
+
+# The same tools at a hub's /mcp, for whoever's token it is: their own runs, the catalog, and nothing of this machine.
+#
+# The guard in front of the hub has let them in, and says what they may do. Each request stands for itself, so that a
+# token that is revoked opens nothing more, and every replica of a hub answers.
+
+
+class HubMcp:
+    """An ASGI app that starts with its first request: importing the SDK takes a while, and few hubs are asked so."""
+
+    def __init__(self, desk: FleetDesk) -> None:
+        self._desk = desk
+        self._starting = asyncio.Lock()
+        self._manager: StreamableHTTPSessionManager | None = None
+        self._serving: asyncio.Task[None] | None = None
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            async with self._starting:
+                manager = self._manager or await self._started()
+        except MissingDependencyError as error:
+            await JSONResponse(problem(error.message, error.remedy), 501)(scope, receive, send)
+            return
+        await manager.handle_request(scope, receive, send)
+
+    async def _started(self) -> StreamableHTTPSessionManager:
+        server = create_server(self._access)
+        from mcp.server.streamable_http_manager import StreamableHTTPSessionManager  # noqa: PLC0415 - the extra
+
+        manager = StreamableHTTPSessionManager(app=server, json_response=True, stateless=True)
+        ready = asyncio.Event()
+
+        async def serve() -> None:
+            async with manager.run():
+                ready.set()
+                await asyncio.Event().wait()  # until the hub stops
+
+        self._serving = asyncio.create_task(serve())
+        await ready.wait()
+        self._manager = manager
+        return manager
+
+    async def stop(self) -> None:
+        if self._serving is not None:
+            self._serving.cancel()
+            with suppress(asyncio.CancelledError):
+                await self._serving
+
+    def _access(self, context: ServerRequestContext[Any]) -> Access:
+        request = context.request
+        if not isinstance(request, Request):
+            raise DomainError("This server answers requests alone.", remedy="Send them one by one, by HTTP.")
+        visitor = visitor_of(request)
+        writes = visitor is None or visitor.allows("write")
+        submit = (lambda wish: self._submitted(request, wish)) if writes else None
+        return Access(seen=seen(request, self._desk.store), submit=submit)
+
+    def _submitted(self, request: Request, wish: Mapping[str, Any]) -> dict[str, Any]:
+        """As the page of a new run does it: whoever asks must be a writer of the project."""
+        from inferometer.hub.web.api.new_runs import submitted_wish  # noqa: PLC0415 - FastAPI, behind the first page
+
+        return submitted_wish(self._desk, request, wish)

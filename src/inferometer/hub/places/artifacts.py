@@ -13,10 +13,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from inferometer.core.carried import travels
 from inferometer.core.errors import DomainError, FormatError, InferometerError
 from inferometer.core.frozen import frozen
-from inferometer.core.job import JobFile, JobModel
+from inferometer.core.job import JobFile, JobModel, travels
 from inferometer.core.settings import cache_folder
 from inferometer.formats.resolve import read
 from inferometer.hub.places.base import LocalFiles

@@ -17,8 +17,6 @@ import tempfile
 import urllib.request
 import zipfile
 from contextlib import contextmanager, suppress
-from importlib.metadata import version
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -26,14 +24,14 @@ from inferometer.core import notices
 from inferometer.core.errors import DomainError, PlaceError, UnknownNameError
 from inferometer.core.job import JobResult, JobState
 from inferometer.core.units import format_quantity
-from inferometer.hub.places.base import LocalFiles, Missing, PlaceAddress, Ready
 from inferometer.hub.places.benchmarks import program_of
-from inferometer.hub.places.services import Look, ServicePlace, Ticket
+from inferometer.hub.places.services import Look, ServicePlace, ServiceProvider, Ticket
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from inferometer.core.job import Job
+    from inferometer.hub.places.base import LocalFiles, PlaceAddress
 
 _TITLE = "AWS Device Farm"
 _REGION = "us-west-2"  # the only one that Device Farm is in
@@ -287,17 +285,6 @@ def _translated() -> Iterator[None]:
         raise PlaceError(f"{_TITLE} cannot be reached: {str(error).rstrip('.')}.", remedy=go_on) from None
 
 
-class DeviceFarmProvider:
-    name = "aws"
-    title = _TITLE
-
-    def probe(self) -> Ready | Missing:
-        if find_spec("boto3") is None:
-            return Missing(reason="boto3 is not installed", remedy="pip install 'inferometer[aws]'")
-        return Ready(version=version("boto3"))
-
-    def open(self, address: PlaceAddress) -> DeviceFarmPlace:
-        return DeviceFarmPlace(address)
-
-
-provider: Any = DeviceFarmProvider()
+provider: Any = ServiceProvider(
+    name="aws", title=_TITLE, client="boto3", missing="boto3 is not installed", place=DeviceFarmPlace
+)

@@ -13,8 +13,6 @@ import logging
 import re
 import tempfile
 from contextlib import contextmanager
-from importlib.metadata import version
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,16 +20,16 @@ from inferometer.core import notices
 from inferometer.core.errors import DomainError, PlaceError, UnknownNameError
 from inferometer.core.job import JobResult, JobState
 from inferometer.core.units import format_quantity
-from inferometer.hub.places.base import LocalFiles, Missing, PlaceAddress, Ready
 from inferometer.hub.places.benchmarks import imported, require_measurement, require_taken
 from inferometer.hub.places.device_side import link_or_copy
 from inferometer.hub.places.requests import request_of
-from inferometer.hub.places.services import Look, ServicePlace, Ticket
+from inferometer.hub.places.services import Look, ServicePlace, ServiceProvider, Ticket
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from inferometer.core.job import Job, JobModel
+    from inferometer.hub.places.base import LocalFiles, PlaceAddress
 
 _TITLE = "Qualcomm AI Hub"
 _TAKEN = frozenset({"unit", "guarded", "energy", "shape", "strict", "limits", "predict", "seed", "cases"})
@@ -213,17 +211,6 @@ def _plain(text: str) -> str:
     return re.sub(r"[\s|\u2500-\u257f]+", " ", text).strip()[:500]
 
 
-class QaiHubProvider:
-    name = "qai-hub"
-    title = _TITLE
-
-    def probe(self) -> Ready | Missing:
-        if find_spec("qai_hub") is None:
-            return Missing(reason="its client is not installed", remedy="pip install 'inferometer[qai-hub]'")
-        return Ready(version=version("qai-hub"))
-
-    def open(self, address: PlaceAddress) -> QaiHubPlace:
-        return QaiHubPlace(address)
-
-
-provider: Any = QaiHubProvider()
+provider: Any = ServiceProvider(
+    name="qai-hub", title=_TITLE, client="qai-hub", missing="its client is not installed", place=QaiHubPlace
+)

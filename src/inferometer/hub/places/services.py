@@ -11,9 +11,11 @@ import hashlib
 import json
 import time
 from abc import abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import replace
+from importlib.metadata import version
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 from inferometer.core import notices
@@ -22,11 +24,11 @@ from inferometer.core.errors import PlaceError
 from inferometer.core.frozen import frozen
 from inferometer.core.job import Job, JobEvent, JobResult, JobState
 from inferometer.core.settings import cache_folder
-from inferometer.hub.places.base import Closing, Handle, LocalFiles, PlaceAddress
+from inferometer.hub.places.base import Closing, Handle, LocalFiles, Missing, Place, PlaceAddress, Ready
 from inferometer.hub.places.device_side import write_whole
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
     from pathlib import Path
 
 _LOOK_S = 5.0  # services queue for minutes, and count requests
@@ -49,6 +51,25 @@ class Look:
 
     state: JobState
     text: str | None = None
+
+
+@frozen
+class ServiceProvider:
+    """The door to a kind of service: whether its client is installed, and its place at an address."""
+
+    name: str  # also of the extra that has its client
+    title: str
+    client: str
+    missing: str
+    place: Callable[[PlaceAddress], Place]
+
+    def probe(self) -> Ready | Missing:
+        if find_spec(self.client.replace("-", "_")) is None:
+            return Missing(reason=self.missing, remedy=f"pip install 'inferometer[{self.name}]'")
+        return Ready(version=version(self.client))
+
+    def open(self, address: PlaceAddress) -> Place:
+        return self.place(address)
 
 
 class ServicePlace(Closing):

@@ -20,14 +20,13 @@ from starlette.routing import Mount, Route
 
 from inferometer.core.errors import InferometerError, MissingDependencyError, UnknownNameError
 from inferometer.hub.fleet.desk import FleetDesk
-from inferometer.hub.mcp.door import HubMcp
-from inferometer.hub.web.answers import answer
+from inferometer.hub.mcp.server import HubMcp
+from inferometer.hub.web.answers import answer, json_problem, problem, shown_failure, told
 from inferometer.hub.web.assets import STATIC, WEEK, compressed, static_asset, vega_bundle
-from inferometer.hub.web.failures import json_problem, problem, shown_failure, told
 from inferometer.hub.web.guard.people import seen as seen_store
 from inferometer.hub.web.guard.people import visitor_of
 from inferometer.hub.web.guard.rules import Rules
-from inferometer.hub.web.guard.security import RequestGuard, client_of, sign_in_limit
+from inferometer.hub.web.guard.security import RequestGuard, StoreMark, client_of, sign_in_limit
 from inferometer.hub.web.guard.sign_in import sign_in_routes
 from inferometer.hub.web.page_cache import ListCache
 from inferometer.hub.web.pages.fleet import fleet_routes
@@ -36,7 +35,6 @@ from inferometer.hub.web.pages.routes import routes
 from inferometer.hub.web.pages.serving import serving_routes
 from inferometer.hub.web.pages.shared import shared_routes
 from inferometer.hub.web.rendering import render_template
-from inferometer.hub.web.store_mark import StoreMark
 from inferometer.store import names
 from inferometer.store.values import Filter
 
@@ -46,7 +44,7 @@ if TYPE_CHECKING:
     from starlette.requests import Request
     from starlette.types import ASGIApp, Receive, Scope, Send
 
-    from inferometer.core.run import Status
+    from inferometer.core.profile import Status
     from inferometer.store.store import Store
     from inferometer.store.values import Metric
 

@@ -7,10 +7,16 @@ from typing import TYPE_CHECKING, Any
 
 from inferometer.api.naming import open_chosen, profile_of
 from inferometer.core.codec import encode
-from inferometer.core.errors import DomainError, UnknownNameError
+from inferometer.core.errors import DomainError, MissingDependencyError, UnknownNameError
 from inferometer.core.frozen import frozen
-from inferometer.core.run import Run
+from inferometer.core.profile import Run
 from inferometer.hub.web import require_web
+from inferometer.hub.web.assets import Parts, bundled, html_report, own_assets, vega_bundle
+from inferometer.hub.web.pages.dataflow import dataflow_svg
+from inferometer.hub.web.pages.explaining import page_explanation
+from inferometer.hub.web.pages.run import held_of, run_values
+from inferometer.hub.web.rendering import render_template
+from inferometer.understand.view.model_graph import model_graph
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -43,7 +49,7 @@ def exported_run(run: Run, form: str, metrics: Sequence[Metric] = ()) -> bytes:
 
 def exported_chart(run: Run, name: str, form: str, width: int | None = None) -> bytes:
     """One chart of the run's profile as SVG, PNG or its Vega-Lite spec, for a figure of that width."""
-    from inferometer.hub.web.pages.run_charts import chart_spec  # noqa: PLC0415 - only when it is asked for
+    from inferometer.hub.web.pages.run_view import chart_spec  # noqa: PLC0415 - only when it is asked for
     from inferometer.understand.view.charts.render import render  # noqa: PLC0415 - as above
 
     return render(chart_spec(_profile_of(run), name, width), form)
@@ -74,7 +80,6 @@ def _markdown(run: Run, profile: Profile) -> bytes:
 
 
 def _html(run: Run, profile: Profile, metrics: Sequence[Metric] = ()) -> bytes:
-    from inferometer.hub.web.one_file import one_file  # noqa: PLC0415 - as above
 
     return one_file(run, profile, metrics).encode()
 
@@ -135,7 +140,7 @@ def chart(
     Names: layers, kinds, kinds-count, units, units-count, roofline, histogram, tokens, memory. A name that the
     result has no chart of is refused with those it has. `what` is a profile, a measurement, a file, or a stored run.
     """
-    from inferometer.hub.web.pages.run_charts import chart_spec  # noqa: PLC0415 - exporting alone needs no charts
+    from inferometer.hub.web.pages.run_view import chart_spec  # noqa: PLC0415 - exporting alone needs no charts
 
     return DrawnChart(spec=chart_spec(profile_of(what, store), name))
 
@@ -190,3 +195,36 @@ def _run_and_metrics(
     name = Path(what).stem if isinstance(what, str | Path) else profile.model.name
     created = profile.provenance.created if profile.provenance else ""
     return Run(id=name, project="file", status="finished", created=created, profile=profile), ()
+
+
+# The run page as one file: the hub's own template, styles and scripts, with Vega inside if it is installed.
+
+_PHONE = 340  # pixels of a figure there
+
+
+def one_file(run: Run, profile: Profile, metrics: Sequence[Metric] = ()) -> str:
+    values = {**run_values(run, profile), "held": held_of(metrics), "graph": model_graph(profile)}
+    drawing = dataflow_svg(profile)
+    explanation = page_explanation(profile, name=run.id)
+    specs = {chart.name: chart.spec() for chart in values["charts"]}
+    specs |= {
+        f"{chart.name}-narrow": chart.at_width(_PHONE) for chart in values["charts"] if chart.at_width is not None
+    }
+    body = render_template("report.html", {**values, "drawing": drawing, "specs": specs, "explanation": explanation})
+    modules = {name: data.decode() for name, data in own_assets().items() if name.endswith(".js")}
+    return html_report(
+        Parts(
+            title=values["title"],
+            styles=own_assets()["hub.css"].decode(),
+            body=body,
+            early=(modules["theme.js"], *_vega_scripts(needed=bool(values["charts"]))),
+            late=(bundled("run.js", modules),),
+        )
+    )
+
+
+def _vega_scripts(*, needed: bool) -> tuple[str, ...]:
+    try:
+        return (vega_bundle().decode(),) if needed else ()
+    except MissingDependencyError:
+        return ()

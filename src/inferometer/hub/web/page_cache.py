@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-    from inferometer.hub.web.store_mark import StoreMark
+    from inferometer.hub.web.guard.security import StoreMark
     from inferometer.store.values import Visitor
 
     Key = tuple[object, ...]

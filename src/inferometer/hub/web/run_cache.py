@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from inferometer.hub.web.pages.explaining import PageExplanation, page_explanation
 
 if TYPE_CHECKING:
-    from inferometer.core.run import Run
+    from inferometer.core.profile import Run
     from inferometer.store.store import Store
     from inferometer.store.values import RunRow
 

@@ -20,7 +20,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from inferometer.core.counters import COUNTERS
+from inferometer.core.machine import COUNTERS
 
 _SYSCALL = {"x86_64": 298, "aarch64": 241, "riscv64": 241, "loongarch64": 241, "ppc64le": 319, "s390x": 331}
 _HARDWARE = 0  # the type of an event that the processor counts; its number is the counter's place in COUNTERS

@@ -5,8 +5,7 @@ from pathlib import Path
 
 from inferometer.core.codec import decode, encode
 from inferometer.core.errors import FormatError, InferometerError, SchemaError
-from inferometer.core.profile import Profile
-from inferometer.core.run import Run
+from inferometer.core.profile import Profile, Run
 
 
 def load_profile(path: Path) -> Profile:

@@ -11,7 +11,7 @@ from typing import Any
 from inferometer.core.errors import InferometerError
 from inferometer.core.lazy import late
 from inferometer.core.profile import DeviceFacts, Environment, Headline, ModelFacts, Phase, Profile, Provenance
-from inferometer.core.sample import Summary
+from inferometer.core.statistics import Summary
 from inferometer.core.units import counted, format_quantity
 from inferometer.core.workload import Workload
 from inferometer.measure.bench.loop import LoopSamples

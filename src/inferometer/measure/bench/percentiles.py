@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from inferometer.core import statistics as plain
 from inferometer.core.errors import DomainError
-from inferometer.core.sample import Percentile
+from inferometer.core.statistics import Percentile
 from inferometer.measure.bench.statistics import autocorrelation_time
 
 if TYPE_CHECKING:

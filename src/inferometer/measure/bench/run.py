@@ -13,12 +13,11 @@ from inferometer.core.errors import GateError
 from inferometer.core.profile import Environment
 from inferometer.known.machine.detect import LocalMachine, Machine
 from inferometer.known.machine.detect.identity import this_machine
-from inferometer.measure.bench.commands import CommandSubject
 from inferometer.measure.bench.guard import FirstLook, Guard, NoGuard
 from inferometer.measure.bench.loop import LoopSamples, Progress, collect
 from inferometer.measure.bench.measurement import Measurement, measured
 from inferometer.measure.bench.plan import Plan
-from inferometer.measure.bench.subject import FunctionSubject, Stopwatch, Subject, calls_for, name_of
+from inferometer.measure.bench.subject import CommandSubject, FunctionSubject, Stopwatch, Subject, calls_for, name_of
 
 if TYPE_CHECKING:
     from inferometer.measure.spans.energy import EnergyMeter

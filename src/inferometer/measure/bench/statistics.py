@@ -13,7 +13,7 @@ import numpy as np
 from inferometer.core import statistics as plain
 from inferometer.core.errors import DomainError
 from inferometer.core.frozen import frozen
-from inferometer.core.sample import Interval, Summary
+from inferometer.core.statistics import Interval, Summary
 from inferometer.measure.bench.ranks import Floats, Readings, average_ranks, mann_whitney, two_sided
 
 Statistic = Literal["mean", "median"]
@@ -250,11 +250,7 @@ def drift(values: Readings) -> Drift | None:
     slope = float(np.median(rises / (second - first))) / size
     score = float(np.sum(np.sign(rises)))
     middle = float(np.median(data))
-    return Drift(
-        per_run=slope,
-        share=slope * (n - 1) / middle if middle else 0.0,
-        p_value=_kendall_p(score, data),
-    )
+    return Drift(per_run=slope, share=slope * (n - 1) / middle if middle else 0.0, p_value=_kendall_p(score, data))
 
 
 def _kendall_p(score: float, data: Floats) -> float:

@@ -15,10 +15,12 @@ Runs that follow each other are alike, and n of them say less than n independent
 (`statistics.widening`), and the p-value is then that of the widened interval.
 """
 
+from __future__ import annotations
+
 import math
 from dataclasses import replace
-from statistics import NormalDist
-from typing import Literal
+from statistics import NormalDist, median
+from typing import TYPE_CHECKING, Literal
 
 from inferometer.core.errors import DomainError
 from inferometer.core.frozen import frozen
@@ -34,6 +36,9 @@ from inferometer.measure.bench.ranks import (
     two_sided,
 )
 from inferometer.measure.bench.statistics import autocorrelation_time, minimum_detectable_effect, runs_needed, widening
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
 
 Call = Literal["faster", "slower", "same", "undecided", "less", "more"]  # the last two are of memory
 _RUNS_WORTH_NAMING = 1_000_000
@@ -223,3 +228,38 @@ def _more_runs(evidence: Evidence, counts: str) -> str:
     if needed > _RUNS_WORTH_NAMING:
         return f"; no sensible number of runs would find {counts}: quieten the machine first"
     return f"; about {needed:,} runs per side would find {counts}"
+
+
+# Where a series of times went to another level.
+
+_NEIGHBOURS = 10  # times on either side of a change that it is judged by
+
+
+def change_points(times: Sequence[float], *, threshold: float = 0.02, least: int = 5) -> tuple[int, ...]:
+    """Where a series went to another level: the first run of each, found by halving, judged as `compare` judges.
+
+    Of all places that leave `least` runs on either side, the one whose two levels are nearest to all runs is judged by
+    the rank test on the runs next to it: further away there may be levels more. A part with no such place is one level.
+    """
+    return tuple(sorted(_splits(times, 0, Criteria(threshold=threshold, alpha=0.001), least)))
+
+
+def _splits(times: Sequence[float], start: int, criteria: Criteria, least: int) -> Iterator[int]:
+    places = range(least, len(times) - least + 1)
+    if not places:
+        return
+    logs = [math.log(time) for time in times]
+
+    def left(place: int) -> float:
+        """How far the times lie from two levels that meet here: from medians, so that one far off moves neither."""
+        sides = (logs[:place], logs[place:])
+        return sum(abs(log - middle) for side in sides for middle in (median(side),) for log in side)
+
+    place = min(places, key=left)
+    near = slice(max(0, place - _NEIGHBOURS), place), slice(place, place + _NEIGHBOURS)
+    found, counts = judge(*(times[side] for side in near), criteria=criteria), math.log1p(criteria.threshold)
+    if found.verdict not in {"faster", "slower"} or abs(math.log(found.evidence.ratio)) < counts:
+        return
+    yield start + place
+    yield from _splits(times[:place], start, criteria, least)
+    yield from _splits(times[place:], start + place, criteria, least)

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from inferometer.core.errors import EngineError, InferometerError
 from inferometer.core.frozen import frozen
+from inferometer.measure.bench.loop import LoopProgress
 from inferometer.measure.calibrate.fitting.fit import Fitted, class_for, doubts, fit_points
 from inferometer.measure.calibrate.fitting.points import OpPoint, StepPoint, append_points, read_points, read_steps
 from inferometer.predict.basis.files import read_calibration, write_calibration
@@ -421,3 +422,49 @@ class _Run:
 
 def _is_step(candidate: ProbeCandidate) -> bool:
     return candidate.op_class.partition(".")[0] == "step"
+
+
+# Several providers as one.
+
+
+@dataclass(slots=True)
+class Together:
+    """Candidates of all providers, each measured by the one it comes from."""
+
+    providers: tuple[CandidateSource, ...]
+    _owner: dict[str, CandidateSource]
+
+    def __init__(self, *providers: CandidateSource) -> None:
+        self.providers, self._owner = providers, {}
+
+    def candidates(self) -> list[ProbeCandidate]:
+        candidates = []
+        for provider in self.providers:
+            for candidate in provider.candidates():
+                self._owner[candidate.key] = provider
+                candidates.append(candidate)
+        return candidates
+
+    def measure(self, candidate: ProbeCandidate) -> CandidateResult:
+        return self._owner[candidate.key].measure(candidate)
+
+
+# What a running calibration shows: a bar, what it measures now, and the time left.
+
+_BAR = 24  # letters: bar, figures and a case's name fit into 120 columns
+_WORDS = 72  # letters of a case's name
+
+
+def line_of(progress: CalibrationProgress) -> str:
+    """One line: how far it is, how long it will take, what it measures."""
+    share = min(1.0, progress.spent_s / progress.budget_s) if progress.budget_s > 0 else 1.0
+    full = round(_BAR * share)
+    left = max(0.0, progress.budget_s - progress.spent_s)
+    bar = "█" * full + "·" * (_BAR - full)
+    return f"{bar} {share:4.0%}  {left:4.0f} s left  {progress.done} of {progress.of}  {progress.current[:_WORDS]}"
+
+
+def step_of(progress: CalibrationProgress) -> LoopProgress:
+    """The same for whoever watches from elsewhere: by time, since the budget is a time."""
+    share = min(1.0, progress.spent_s / progress.budget_s) if progress.budget_s > 0 else 1.0
+    return LoopProgress(stage="calibrate", done=progress.done, share=share)

@@ -20,8 +20,7 @@ from inferometer.measure.bench.loop import LoopSamples
 from inferometer.measure.bench.processes import Tree, kill_tree
 from inferometer.measure.run.child import LENGTH
 from inferometer.measure.run.order import MeasureOrder
-from inferometer.measure.run.raw import Raw
-from inferometer.measure.run.watch import MemoryWatch, resident_of
+from inferometer.measure.run.raw import MemoryWatch, Raw, resident_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

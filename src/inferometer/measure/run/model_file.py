@@ -109,10 +109,7 @@ def _wrong_format(model: str, kind: str, runtime: Runtime) -> FormatError:
     known = " or ".join(f"--runtime {name}" for name in here) or " or ".join(able)
     remedy = f"Choose {known}, or convert the model." if known else "No runtime opens it: convert the model."
     opens = ", ".join(sorted(runtime.formats))
-    return FormatError(
-        f"{model!r} has the format {kind}, and the runtime {runtime.name} opens {opens}.",
-        remedy=remedy,
-    )
+    return FormatError(f"{model!r} has the format {kind}, and the runtime {runtime.name} opens {opens}.", remedy=remedy)
 
 
 def _generates(graph: Graph, runtime: Runtime) -> bool:

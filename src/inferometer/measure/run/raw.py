@@ -1,9 +1,13 @@
-"""What a measuring child reported, unprocessed. If the child dies, everything it reported before is kept."""
+"""What a measuring child reported, unprocessed, and its memory seen from outside.
+
+If the child dies, everything it reported before is kept.
+"""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from itertools import chain
 from typing import Any, Literal
 
@@ -13,7 +17,78 @@ from inferometer.engines.base import Event, Kernel, Opened
 from inferometer.measure.bench.loop import LoopSamples
 from inferometer.measure.run.energy import CaseEnergy
 from inferometer.measure.run.order import TextOrder
-from inferometer.measure.run.watch import Resident
+
+# The memory of a measuring child over time, read from outside, so that it costs the child nothing.
+
+MOST = 200  # points of a series, however long it is
+
+
+@frozen
+class Resident:
+    """Resident bytes of the process, at seconds since the steady phase began."""
+
+    at_s: tuple[float, ...] = ()
+    nbytes: tuple[int, ...] = ()
+
+
+@dataclass(slots=True)
+class MemoryWatch:
+    """Reads at most every `step_s`. A full series drops every other point, and the step doubles."""
+
+    read: Callable[[], int | None]
+    clock: Callable[[], float] = time.monotonic
+    step_s: float = 0.02
+    most: int = MOST
+    _begun: float | None = None
+    _ended: bool = False
+    _points: list[tuple[float, int]] = field(default_factory=list)
+
+    def begin(self) -> None:
+        if self._begun is None:
+            self._begun = self.clock()
+            self._keep(0.0)
+
+    def end(self) -> None:
+        self.look()
+        self._ended = True
+
+    def look(self) -> None:
+        if self._begun is None or self._ended:
+            return
+        now = self.clock() - self._begun
+        if not self._points or now - self._points[-1][0] >= self.step_s:
+            self._keep(now)
+
+    def _keep(self, now: float) -> None:
+        held = self.read()
+        if held is None:
+            return
+        if len(self._points) == self.most:
+            del self._points[1::2]
+            self.step_s *= 2
+        self._points.append((now, held))
+
+    @property
+    def series(self) -> Resident:
+        return Resident(at_s=tuple(at for at, _ in self._points), nbytes=tuple(held for _, held in self._points))
+
+
+def resident_of(pid: int) -> Callable[[], int | None]:
+    """Reads the process's resident bytes; None once it is gone."""
+    import psutil  # noqa: PLC0415 - only where something runs
+
+    def read() -> int | None:
+        try:
+            return int(process.memory_info().rss) if process is not None else None
+        except psutil.Error:
+            return None
+
+    try:
+        process = psutil.Process(pid)
+    except psutil.Error:
+        process = None
+    return read
+
 
 Ended = Literal["done", "refused", "failed", "crashed", "hung", "too-big", "stopped"]
 Tell = Callable[[str, Any], None]  # sends the parent a field of Raw: its name and value

@@ -21,14 +21,14 @@ from inferometer.core.errors import DomainError, FormatError
 from inferometer.core.frozen import frozen
 from inferometer.core.profile import SensedSeries, Sustained
 from inferometer.core.units import format_quantity
-from inferometer.measure.bench.levels import change_points
+from inferometer.measure.bench.verdict import change_points
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
     from inferometer.core.profile import Profile
-    from inferometer.measure.run.watch import Resident
+    from inferometer.measure.run.raw import Resident
     from inferometer.measure.spans.energy import EnergyMeter
     from inferometer.measure.spans.sensors import Channel
 

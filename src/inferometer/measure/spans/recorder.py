@@ -18,6 +18,7 @@ from inferometer.core.frozen import frozen
 from inferometer.known.machine.detect.machine import LocalMachine, Machine
 from inferometer.measure.spans.batch import SpanBatch, batch_of
 from inferometer.measure.spans.cuda import CudaEvents, CudaMemory, NvtxRanges, load_torch
+from inferometer.measure.spans.energy import Sampler
 from inferometer.measure.spans.files import SpanFile, SpanWriter
 from inferometer.measure.spans.keeping import Everything, Keep, Log, Spilling, log_for
 from inferometer.measure.spans.meters import PeakMeter, PythonMemory, process_memory
@@ -44,7 +45,6 @@ from inferometer.measure.spans.record import (
     watched,
 )
 from inferometer.measure.spans.recording import RecordingRun
-from inferometer.measure.spans.sampler import Sampler
 
 # What is recorded besides time when enabled: asyncio tasks, memory, device events.
 

@@ -9,7 +9,7 @@ from sqlalchemy import Connection, delete, func, select, update
 
 from inferometer.core.errors import DomainError
 from inferometer.core.job import Job, JobEvent, JobResult
-from inferometer.core.run import Artifact
+from inferometer.core.profile import Artifact
 from inferometer.store import files as store_files
 from inferometer.store import names, writing
 from inferometer.store.engine import Database

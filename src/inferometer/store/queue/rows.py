@@ -14,14 +14,7 @@ from inferometer.core.job import Job, JobEvent, JobResult
 from inferometer.store.finding import seconds
 from inferometer.store.queue.values import FleetDevice, JobRow
 from inferometer.store.queue.wanted import read as read_wanted
-from inferometer.store.tables import (
-    HELD_ONLY,
-    fleet_device_projects,
-    fleet_devices,
-    fleet_jobs,
-    fleet_wants,
-    projects,
-)
+from inferometer.store.tables import HELD_ONLY, fleet_device_projects, fleet_devices, fleet_jobs, fleet_wants, projects
 from inferometer.store.values import Sight
 
 _SUGGESTED = 200

@@ -20,7 +20,7 @@ from inferometer.core.frozen import frozen
 from inferometer.known import device as device_named
 from inferometer.known.engines import require_effects
 from inferometer.measure.calibrate.fitting.assemble import whole_steps
-from inferometer.measure.calibrate.fitting.bounds import bounded, unbounded
+from inferometer.measure.calibrate.fitting.base import bounded, unbounded
 from inferometer.measure.calibrate.fitting.steps import whole_fit
 from inferometer.measure.calibrate.fitting.subject import CalibrationSubject
 from inferometer.predict.ask import ask

@@ -1,13 +1,17 @@
-"""The accuracy page's sections as plain rows for the report."""
+"""The accuracy page's sections as plain rows for the report, and the results of devices left out."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import cache
 from typing import Any
+
+import msgspec
 
 from inferometer.core.frozen import frozen
 from inferometer.known import device
-from inferometer.understand.accuracy.cases import read_cases, read_peers
+from inferometer.measure.calibrate.priors.judged import JudgedSteps
+from inferometer.understand.accuracy.cases import CASES, read_cases, read_peers
 from inferometer.understand.accuracy.judge import Judged, by_group, error_summary, groups_of, judge_cases, peer_errors
 
 # How accurate predictions should be, and whether they are: an aim for each group of cases.
@@ -99,3 +103,15 @@ def accuracy_findings() -> AccuracyFindings:
         priors_by_phase=grouped("phase", alone),
         peers=peer_errors(judged, read_peers()),
     )
+
+
+# What the fit of the priors is off by on published steps that were left out of it: read from its committed results.
+
+RESULTS = (CASES / "published-left-out.json", CASES / "published-tokens-left-out.json")
+
+
+@cache
+def left_out_results() -> tuple[JudgedSteps, ...]:
+    """As `python -m inferometer.measure.calibrate.priors` wrote them: one row a group and way of leaving out."""
+    read = (msgspec.json.decode(path.read_bytes(), type=tuple[JudgedSteps, ...]) for path in RESULTS)
+    return tuple(group for groups in read for group in groups)

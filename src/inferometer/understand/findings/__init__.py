@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from inferometer.core.finding import SEVERITIES, Finding
 from inferometer.understand.case import Case
-from inferometer.understand.findings import bounds, culprit, memory, overheads, placement, times, tokens
+from inferometer.understand.findings import bounds, overheads, placement, times, tokens
 
 __all__ = ["FINDERS", "Finder", "findings_of"]
 
@@ -29,11 +29,11 @@ FINDERS: dict[str, Finder] = {
     "load.dominates": times.load_dominates,
     "load.storage-bound": times.load_storage_bound,
     "memory.bound": bounds.memory_bound,
-    "memory.does-not-fit": memory.memory_does_not_fit,
-    "memory.kv-cache": memory.memory_kv_cache,
-    "memory.nearly-full": memory.memory_nearly_full,
-    "op.dominates": culprit.op_dominates,
-    "optimisation.off": culprit.optimisation_off,
+    "memory.does-not-fit": placement.memory_does_not_fit,
+    "memory.kv-cache": placement.memory_kv_cache,
+    "memory.nearly-full": placement.memory_nearly_full,
+    "op.dominates": times.op_dominates,
+    "optimisation.off": times.optimisation_off,
     "outputs.wrong": times.outputs_wrong,
     "padding.waste": overheads.padding_waste,
     "placement.fallback": placement.placement_fallback,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from inferometer.understand.view.charts.theme import COLOURS, QUIET, spec
+from inferometer.understand.view.charts.render import COLOURS, QUIET, spec
 from inferometer.understand.view.render import render
 from inferometer.understand.view.table import Column, ReportTable
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
 from inferometer.core.dtypes import DTYPES
 from inferometer.core.frozen import frozen
@@ -11,10 +12,11 @@ from inferometer.core.units import format_capacity, format_quantity
 from inferometer.understand.view.records import ops_per_joule
 from inferometer.understand.view.table import ReportTable
 
-if TYPE_CHECKING:  # the formulas bring numpy, which a device's card does not need
+if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from inferometer.core.device import Device, Link, Memory, Sourced
+    from inferometer.core.profile import Profile
     from inferometer.known.formulas.registry import Formula
 
 Fact = tuple[str, str, str]  # label, value, remark
@@ -181,3 +183,29 @@ def _words(aliases: tuple[str, ...], notes: str | None) -> Iterator[Fact]:
         yield "also known as", ", ".join(aliases), ""
     if notes:
         yield "note", notes, ""
+
+
+# The one door from a value to what is shown of it. Renderers (terminal, notebook, Markdown) take the View alone.
+
+# By the kind of value, which module lays it out and by which function: only that one is loaded.
+_LAYOUTS = {
+    "Comparison": ("measured", "comparison_view"),
+    "Device": ("cards", "device_card"),
+    "Fit": ("serving", "memory_card"),
+    "Measurement": ("measured", "measurement_card"),
+    "Rows": ("sweeps", "sweep_view"),
+    "ServingAnswer": ("serving", "serving_card"),
+}
+
+
+def view_of(value: Any) -> View:
+    """The headline, the tables and the charts of a profile, a comparison, a measurement, a device, a fit, a sweep."""
+    module, name = _profile_layout(value) if type(value).__name__ == "Profile" else _LAYOUTS[type(value).__name__]
+    shown = getattr(import_module(f"inferometer.understand.view.{module}"), name)(value)
+    return shown if isinstance(shown, View) else View(card=shown)
+
+
+def _profile_layout(profile: Profile) -> tuple[str, str]:
+    if profile.served is not None and profile.served.levels:
+        return "load_tests", "load_view"
+    return ("predictions", "prediction_view") if profile.kind == "predicted" else ("profiles", "measured_view")

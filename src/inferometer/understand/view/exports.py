@@ -8,8 +8,8 @@ from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
 from inferometer.core.profile import OpTime
+from inferometer.understand.view.cards import view_of
 from inferometer.understand.view.render import markdown_table
-from inferometer.understand.view.views import view_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

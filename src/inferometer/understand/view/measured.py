@@ -17,7 +17,7 @@ from inferometer.understand.view.table import Bars, Column, ReportTable, columns
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from inferometer.core.sample import Interval, Summary
+    from inferometer.core.statistics import Interval, Summary
     from inferometer.measure.bench.compare import ComparedMetric, Comparison
     from inferometer.measure.bench.measurement import Measurement
 

@@ -10,8 +10,8 @@ from math import log2
 from typing import TYPE_CHECKING, Any
 
 from inferometer.core.errors import InferometerError
+from inferometer.understand.view.cards import view_of
 from inferometer.understand.view.table import cell_text
-from inferometer.understand.view.views import view_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from inferometer.core.counters import branch_miss_share, cache_miss_share, instructions_per_cycle
+from inferometer.core.machine import branch_miss_share, cache_miss_share, instructions_per_cycle
 from inferometer.core.profile import COUNTED
 from inferometer.core.units import format_capacity, format_quantity
 from inferometer.understand.view.table import share_text

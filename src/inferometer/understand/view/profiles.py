@@ -9,7 +9,7 @@ import re
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from inferometer.core.counters import instructions_per_cycle
+from inferometer.core.machine import instructions_per_cycle
 from inferometer.core.request import UNATTRIBUTED, op_count, ops_by, outside_layers
 from inferometer.core.steps import summed_samples
 from inferometer.core.units import counted, format_capacity, format_quantity

@@ -17,8 +17,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from inferometer.core.job import JobResult
-    from inferometer.core.profile import Profile
-    from inferometer.core.run import Run
+    from inferometer.core.profile import Profile, Run
     from inferometer.store.values import Metric, Project, RunRow
     from inferometer.understand.series import Alarm
 

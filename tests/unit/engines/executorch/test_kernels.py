@@ -8,8 +8,7 @@ import pytest
 from inferometer.core.errors import EngineError
 from inferometer.engines.base import FileNode, Missing, Target
 from inferometer.engines.executorch import runtime
-from inferometer.engines.executorch.dump import RanKernel, _delegated, _Event, _kernels
-from inferometer.engines.executorch.session import layers_of
+from inferometer.engines.executorch.session import RanKernel, _delegated, _Event, _kernels, layers_of
 from inferometer.formats.executorch import reader
 
 PROGRAMS = Path(__file__).parents[3] / "data" / "executorch"

@@ -2,8 +2,7 @@
 
 import pytest
 
-from inferometer.engines.litert.events import ProfilerEvent, StepEvents, kernel_events
-from inferometer.engines.litert.mapping import Operator
+from inferometer.engines.litert.mapping import Operator, ProfilerEvent, StepEvents, kernel_events
 
 RECORDED = [
     ProfilerEvent(tag="LiteRT::Run[buffer registration]", kind=1, elapsed_us=119, number=0),

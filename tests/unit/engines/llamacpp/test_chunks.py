@@ -3,7 +3,7 @@
 import pytest
 
 from inferometer.core.errors import EngineError
-from inferometer.engines.llamacpp.server import StreamedChunk, events_of, read_chunk
+from inferometer.engines.llamacpp.session import StreamedChunk, events_of, read_chunk
 
 
 def document(text, made, made_ms, **more):

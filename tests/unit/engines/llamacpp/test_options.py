@@ -1,7 +1,7 @@
 import pytest
 
 from inferometer.core.errors import DomainError, UnknownNameError
-from inferometer.engines.llamacpp.options import CACHE_TYPES, LlamaOptions, parse_options
+from inferometer.engines.llamacpp.library import CACHE_TYPES, LlamaOptions, parse_options
 
 
 def test_nothing_asked_is_the_engines_own_default():

@@ -1,7 +1,7 @@
 import pytest
 
 from inferometer.core.errors import DomainError, EngineError
-from inferometer.engines.llamacpp.options import choose_devices, placed_by_log
+from inferometer.engines.llamacpp.library import choose_devices, placed_by_log
 
 CPU, FIRST, SECOND = ("CPU", 0, 10), ("CUDA0", 1, 11), ("CUDA1", 1, 12)
 

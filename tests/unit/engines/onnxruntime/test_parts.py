@@ -8,12 +8,18 @@ import pytest
 
 from inferometer.core.errors import DomainError, EngineError, FormatError, MissingDependencyError, UnknownNameError
 from inferometer.engines.base import Port, Target
-from inferometer.engines.feeding import require_fitting
+from inferometer.engines.feeding import end_tokens, load_tokeniser, require_fitting
 from inferometer.engines.host import default_threads, threads_of
-from inferometer.engines.onnxruntime.faults import engine_words, fault_of
-from inferometer.engines.onnxruntime.loading import CPU, choose_providers, placement_notes, to_port, unit_of
-from inferometer.engines.onnxruntime.text import DecoderSession, decoder_of, empty_shape, feeds
-from inferometer.engines.tokens import end_tokens, load_tokeniser
+from inferometer.engines.onnxruntime.loading import (
+    CPU,
+    choose_providers,
+    engine_words,
+    fault_of,
+    placement_notes,
+    to_port,
+    unit_of,
+)
+from inferometer.engines.onnxruntime.session import DecoderSession, decoder_of, empty_shape, feeds
 
 CUDA = "CUDAExecutionProvider"
 HERE = ["AzureExecutionProvider", CPU]

@@ -11,9 +11,8 @@ from pathlib import Path
 import pytest
 
 from inferometer.engines.onnx_nodes import NodeRow, Topology
-from inferometer.engines.openvino.adopt import kernel_roles
+from inferometer.engines.openvino.adopt import kernel_roles, known_names
 from inferometer.engines.openvino.executed import Executed
-from inferometer.engines.openvino.names import known_names
 
 DATA = Path(__file__).parents[3] / "data" / "openvino-arm64"
 RECORDED = ("shufflenet", "ocr-cls", "mobilenet-v3")

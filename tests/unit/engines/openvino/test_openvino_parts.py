@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from inferometer.core.errors import DomainError, EngineError, UnknownNameError
 from inferometer.engines.base import Target
+from inferometer.engines.openvino.adopt import listed_layers, own_names
 from inferometer.engines.openvino.devices import (
     choose_device,
     engine_words,
@@ -17,7 +18,6 @@ from inferometer.engines.openvino.devices import (
     unit_of,
 )
 from inferometer.engines.openvino.executed import CounterReading, RunningMeans, mean_between
-from inferometer.engines.openvino.names import listed_layers, own_names
 
 # light SqueezeNet as OpenVINO 2026.4.1 names it: n0 is a Conv with a bias, n65 a Softmax in three pieces
 CONSUMERS = {

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from inferometer.engines.results.nesting import nest
+from inferometer.engines.results.assemble import nest
 
 INTERVALS = st.lists(st.tuples(st.integers(0, 60), st.integers(0, 30)).map(lambda pair: (pair[0], pair[0] + pair[1])))
 

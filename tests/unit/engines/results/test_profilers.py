@@ -2,8 +2,8 @@
 
 import pytest
 
-from inferometer.core.counters import cache_miss_share, instructions_per_cycle
 from inferometer.core.errors import FormatError
+from inferometer.core.machine import cache_miss_share, instructions_per_cycle
 from unit.engines.results.sources import DATA, only, taken, written
 
 

@@ -1,8 +1,8 @@
 import pytest
 
 from inferometer.formats.onnx.faults import Fault
+from inferometer.formats.onnx.messages import BYTES, FIXED32, VARINT, Wire, signed
 from inferometer.formats.onnx.parse import _parse_type
-from inferometer.formats.onnx.wire import BYTES, FIXED32, VARINT, Wire, signed
 from unit.formats.onnx.onnx_bytes import FLOAT, field, shape, varint
 
 

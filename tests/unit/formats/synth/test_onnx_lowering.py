@@ -10,7 +10,9 @@ from inferometer.core.errors import InferometerError
 from inferometer.core.graph import Block, Graph, Op, Tensor
 from inferometer.formats.huggingface.graph import graph_from_config
 from inferometer.formats.onnx.write.lowering import (
+    Nodes,
     Numbers,
+    WrittenValue,
     concat_axis,
     fixed,
     lower,
@@ -18,7 +20,6 @@ from inferometer.formats.onnx.write.lowering import (
     reinterpreted,
     reshaped,
 )
-from inferometer.formats.onnx.write.nodes import Nodes, WrittenValue
 
 BATCH, QUERY, CONTEXT = Symbol("batch"), Symbol("query"), Symbol("context")
 LLAMA = {

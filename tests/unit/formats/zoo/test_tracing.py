@@ -32,7 +32,7 @@ def module(torch):
 
 
 def test_one_run_finds_what_torch_export_finds(torch, module):
-    from inferometer.formats.torch.live import read_module
+    from inferometer.formats.torch.pretrained import read_module
     from workshop.networks.recording import recorded
 
     image = (torch.empty(10007, 4, 8, 8, device="meta"),)

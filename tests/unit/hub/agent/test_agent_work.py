@@ -107,7 +107,7 @@ def test_a_calibration_is_made_with_all_that_was_asked(tmp_path, monkeypatch, ma
     monkeypatch.setattr(carrying_out, "JobResult", SimpleNamespace)
     for name, fake in (
         ("job.calibration_job", calibration_job), ("job.calibrate", calibrate),
-        ("job.prepare_engine", lambda job: f"engine of {job}"), ("progress.step_of", lambda at: f"step {at}"),
+        ("job.prepare_engine", lambda job: f"engine of {job}"), ("run.step_of", lambda at: f"step {at}"),
     ):  # fmt: skip
         monkeypatch.setattr(f"inferometer.measure.calibrate.{name}", fake)
     options = {"budget_s": 9.0, "device": "local:cpu", "unit": "cpu", "dtype": "f16", "threads": 2, "guarded": False}

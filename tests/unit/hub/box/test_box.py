@@ -7,7 +7,7 @@ import pytest
 
 from inferometer.core.box import Ceiling, Means, parse_ceiling
 from inferometer.core.errors import DomainError, UnitError
-from inferometer.hub.box import cgroups, view, wrapping
+from inferometer.hub.box import cgroups, found, view
 from inferometer.hub.box.cgroups import place_here, scope_of
 from inferometer.hub.box.view import BoxView, environment_in, view_of
 
@@ -94,7 +94,7 @@ def test_variables_that_steer_engines_go_in_and_secrets_stay_outside(tmp_path):
 def test_a_file_system_of_its_own_has_the_view_and_nothing_else(tmp_path):
     (tmp_path / "lib").symlink_to("usr/lib")
     shown = BoxView(readable=("/usr", str(tmp_path / "lib")), writable=("/job/own",), devices=("/dev/nvidia0",))
-    words = wrapping.in_bubblewrap("bwrap", shown, ["python", "x"], inside=Path("/job/own"))
+    words = found.in_bubblewrap("bwrap", shown, ["python", "x"], inside=Path("/job/own"))
     text = " ".join(words)
     assert "--ro-bind-try /usr /usr" in text
     assert f"--symlink usr/lib {tmp_path}/lib" in text
@@ -104,7 +104,7 @@ def test_a_file_system_of_its_own_has_the_view_and_nothing_else(tmp_path):
 
 
 def test_a_scope_of_systemd_has_the_limits_and_its_name():
-    words = wrapping.in_scope(["bwrap"], unit="inferometer-j1", memory_bytes=1000, processes=60)
+    words = found.in_scope(["bwrap"], unit="inferometer-j1", memory_bytes=1000, processes=60)
     assert words[0] == "systemd-run"
     assert {"--unit=inferometer-j1.scope", "MemoryMax=1000", "MemorySwapMax=0", "TasksMax=60"} <= set(words)
 

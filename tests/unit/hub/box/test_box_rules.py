@@ -14,7 +14,7 @@ from types import SimpleNamespace
 import pytest
 
 from inferometer.core.box import BoxOrder, Ceiling, Means, parse_ceiling
-from inferometer.hub.box import cgroups, found, landlock, process, seccomp, view, wrapping
+from inferometer.hub.box import cgroups, found, landlock, process, seccomp, view
 from inferometer.hub.box.cgroups import CgroupPlace, JobCgroup, place_here, scope_of
 from inferometer.hub.box.view import BoxView
 
@@ -548,7 +548,7 @@ def test_paths_are_shown_once_by_the_outermost_and_without_what_is_hidden(tmp_pa
 
 def test_the_words_of_bubblewrap_come_in_their_order():
     shown = BoxView(readable=("/usr",), writable=("/own",), devices=("/dev/x",))
-    words = wrapping.in_bubblewrap("bwrap", shown, ["c"], inside=Path("/own"))
+    words = found.in_bubblewrap("bwrap", shown, ["c"], inside=Path("/own"))
     begin = ["bwrap", *found.NAMESPACES, "--new-session", "--proc", "/proc", "--dev", "/dev"]
     assert words[: len(begin)] == begin
     assert words[len(begin) : len(begin) + 3] == ["--ro-bind-try", "/proc/sys", "/proc/sys"]

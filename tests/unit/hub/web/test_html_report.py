@@ -10,9 +10,9 @@ from html.parser import HTMLParser
 import pytest
 
 from inferometer.core.errors import DomainError
-from inferometer.core.run import Run
+from inferometer.core.profile import Run
 from inferometer.hub.web.assets import STATIC, Parts, bundled, html_report
-from inferometer.hub.web.one_file import one_file
+from inferometer.hub.web.downloads import one_file
 from inferometer.understand.view.exports import layers_csv, markdown
 from unit.hub.web.samples import ENDING, HOSTILE, decoder, hostile, network
 

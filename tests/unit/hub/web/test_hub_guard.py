@@ -11,10 +11,9 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse
 
 from inferometer.core.errors import DomainError
-from inferometer.core.run import Run
+from inferometer.core.profile import Run
 from inferometer.hub.web import page_cache, run_cache
-from inferometer.hub.web.answers import answer
-from inferometer.hub.web.failures import HubError, headers_of, status_of
+from inferometer.hub.web.answers import HubError, answer, headers_of, status_of
 from inferometer.hub.web.guard import security
 from inferometer.hub.web.guard.people import (
     may_cancel,

@@ -17,10 +17,10 @@ from inferometer.hub.fleet import desk as fleet_desk
 from inferometer.hub.fleet import uploads
 from inferometer.hub.fleet.desk import FleetDesk
 from inferometer.hub.fleet.uploads import Note, Sender, Uploads
+from inferometer.hub.web.answers import HubError
 from inferometer.hub.web.api.people import NewTokenRequest, _require_no_more
 from inferometer.hub.web.api.runs import _limits
 from inferometer.hub.web.downloads import _form
-from inferometer.hub.web.failures import HubError
 from inferometer.hub.web.guard.oidc import allowed, read_attempt
 from inferometer.hub.web.guard.rules import Rules
 from inferometer.hub.web.guard.security import ARRIVED, VISITOR

@@ -12,7 +12,7 @@ import httpx
 import pytest
 
 from inferometer.core.errors import DomainError
-from inferometer.hub.web.failures import HubError
+from inferometer.hub.web.answers import HubError
 from inferometer.hub.web.guard.oidc import OidcProvider, allowed, identity_of, new_attempt, read_attempt
 from inferometer.hub.web.guard.rules import OidcRules
 from inferometer.hub.web.guard.security import COOKIE

@@ -23,12 +23,11 @@ from inferometer.hub.web.pages.compare import compare_values
 from inferometer.hub.web.pages.explaining import page_explanation
 from inferometer.hub.web.pages.routes import RunListing
 from inferometer.hub.web.pages.run import badges_of, environment_text, run_values
-from inferometer.hub.web.pages.run_charts import chart_spec, charts_of
-from inferometer.hub.web.pages.run_view import cards_of, layer_columns
+from inferometer.hub.web.pages.run_view import cards_of, chart_spec, charts_of, layer_columns
 from inferometer.hub.web.rendering import data_element, environment
 from inferometer.predict.flags import FLAGS
 from inferometer.store.values import Filter, RunRow
-from inferometer.understand.view.charts.runs import run_trend
+from inferometer.understand.view.charts.samples import run_trend
 from unit.hub.web.samples import HOSTILE, decoder, hub, network
 
 
@@ -458,7 +457,7 @@ def test_data_for_scripts_cannot_end_its_element():
 
 
 def test_run_values_are_the_same_for_page_and_report():
-    from inferometer.core.run import Run
+    from inferometer.core.profile import Run
 
     run = Run(id="x", project="p", status="finished", created="2026-11-15T00:00:00+00:00", profile=network())
     values = run_values(run, network())

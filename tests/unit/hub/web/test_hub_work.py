@@ -12,8 +12,7 @@ from starlette.datastructures import QueryParams
 from fakes.fleet import a_job, a_result
 from inferometer.core.errors import DomainError, UnknownNameError
 from inferometer.core.machine import MachineFacts
-from inferometer.core.profile import Environment, OpTime, Phase, Provenance, Verification
-from inferometer.core.run import Run
+from inferometer.core.profile import Environment, OpTime, Phase, Provenance, Run, Verification
 from inferometer.hub.fleet import desk, forecast, forecasting, starting
 from inferometer.hub.fleet.desk import cases_of, too_fast
 from inferometer.hub.web import app

@@ -20,8 +20,8 @@ from inferometer.hub.fleet.forecast import answer
 from inferometer.hub.fleet.forecasting import Forecaster
 from inferometer.hub.fleet.own_agent import OwnAgent
 from inferometer.hub.places.requests import Calibrating, Judging, pack_calibration, pack_measurement
+from inferometer.hub.web.answers import HubError
 from inferometer.hub.web.api.new_runs import ChosenFile, sorted_out
-from inferometer.hub.web.failures import HubError
 from inferometer.hub.web.guard.rules import Rules
 from inferometer.known import device as device_named
 from inferometer.measure.run.model import MeasureRequest

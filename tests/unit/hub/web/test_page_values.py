@@ -18,7 +18,7 @@ from inferometer.core.profile import (
 from inferometer.core.served import Distribution, LevelFigures
 from inferometer.core.workload import Parallel, Workload
 from inferometer.hub.web.pages import compare as compare_page
-from inferometer.hub.web.pages import run_charts
+from inferometer.hub.web.pages import run_view
 from inferometer.hub.web.pages.catalog import catalog_values
 from inferometer.hub.web.pages.routes import COLUMNS, listing_from
 from inferometer.hub.web.pages.run_view import cards_of, layer_columns
@@ -104,48 +104,48 @@ def test_a_layer_has_one_row_and_a_time_in_each_phase():
 
 
 def test_a_run_has_the_charts_that_it_has_data_for(monkeypatch):
-    monkeypatch.setattr(run_charts, "roofs_of", lambda _profile: None)
-    charts = run_charts.charts_of(WHOLE)
+    monkeypatch.setattr(run_view, "roofs_of", lambda _profile: None)
+    charts = run_view.charts_of(WHOLE)
     assert list(charts) == ["layers", "kinds", "kinds-count", "units", "units-count", "histogram", "tokens", "memory"]
     assert [name for name, chart in charts.items() if chart.shown] == ["histogram", "tokens"]
     bare = profile(Phase(name="forward", time_s=1.0), latency_s=1.0)
-    assert run_charts.charts_of(bare) == {}
+    assert run_view.charts_of(bare) == {}
     with pytest.raises(UnknownNameError):
-        run_charts.chart_spec(bare, "roofline")
+        run_view.chart_spec(bare, "roofline")
 
 
 def test_a_roofline_is_of_phases_with_layers_that_can_be_placed(monkeypatch):
     memory = SimpleNamespace(bandwidth_bytes_per_s=1.0)
     device = SimpleNamespace(peaks={"f32": 1.0}, memory=memory)
     drawn = []
-    monkeypatch.setattr(run_charts, "roofs_of", lambda _profile: SimpleNamespace(device=device))
-    monkeypatch.setattr(run_charts, "drawn_roofs", lambda roofs: roofs.device)
-    monkeypatch.setattr(run_charts, "roofline", lambda _p, _d, **more: drawn.append(more) or more)
-    assert [name for name in run_charts.charts_of(WHOLE) if "roofline" in name] == [
+    monkeypatch.setattr(run_view, "roofs_of", lambda _profile: SimpleNamespace(device=device))
+    monkeypatch.setattr(run_view, "drawn_roofs", lambda roofs: roofs.device)
+    monkeypatch.setattr(run_view, "roofline", lambda _p, _d, **more: drawn.append(more) or more)
+    assert [name for name in run_view.charts_of(WHOLE) if "roofline" in name] == [
         "roofline-prefill", "roofline-decode",
     ]  # fmt: skip
-    assert run_charts.chart_spec(WHOLE, "roofline") == {"phase": "decode"}  # the last
-    assert run_charts.chart_spec(WHOLE, "roofline-prefill", 620) == {"phase": "prefill", "width": 400}
-    assert run_charts.chart_spec(WHOLE, "roofline", 619) == {"phase": "decode", "width": 509}
+    assert run_view.chart_spec(WHOLE, "roofline") == {"phase": "decode"}  # the last
+    assert run_view.chart_spec(WHOLE, "roofline-prefill", 620) == {"phase": "prefill", "width": 400}
+    assert run_view.chart_spec(WHOLE, "roofline", 619) == {"phase": "decode", "width": 509}
     for lacking in ({"peaks": {}}, {"memory": None}, {"memory": SimpleNamespace(bandwidth_bytes_per_s=None)}):
         bare = SimpleNamespace(device=SimpleNamespace(**{**vars(device), **lacking}))
-        monkeypatch.setattr(run_charts, "roofs_of", lambda _profile, bare=bare: bare)
-        assert run_charts._rooflines(WHOLE) == []
+        monkeypatch.setattr(run_view, "roofs_of", lambda _profile, bare=bare: bare)
+        assert run_view._rooflines(WHOLE) == []
 
 
 def test_a_layer_is_placed_by_its_work_its_bytes_and_more_than_a_trace_of_the_time():
     phase = Phase(name="p", time_s=1.0)
-    assert run_charts._placed(op("a", 1.1e-4, flops=1.0, bytes=1.0), phase)
+    assert run_view._placed(op("a", 1.1e-4, flops=1.0, bytes=1.0), phase)
     for lacking in ({"flops": None}, {"bytes": None}, {"flops": 0.0}, {"time_s": 1e-4}):
         given = {"flops": 1.0, "bytes": 1.0, "time_s": 1.0, **lacking}
-        assert not run_charts._placed(op("a", given.pop("time_s"), **given), phase)
+        assert not run_view._placed(op("a", given.pop("time_s"), **given), phase)
 
 
 def test_the_cards_of_a_load_test_say_the_headlines_figures():
     def cards(**figures):
         served = SimpleNamespace(levels=[SimpleNamespace(name="8/s")], headline=0)
         found = LevelFigures(**{"requests": 10, "completed": 9, **figures})
-        return shown(run_charts._cards(SimpleNamespace(headline=found, served=served)))
+        return shown(run_view._cards(SimpleNamespace(headline=found, served=served)))
 
     found = cards(
         ttft_s=Distribution(count=9, p50=0.25, mean=9.0), tpot_s=Distribution(count=1200, mean=0.5),

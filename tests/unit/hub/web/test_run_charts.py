@@ -8,15 +8,14 @@ from inferometer.core import statistics
 from inferometer.core.errors import DomainError
 from inferometer.core.profile import JudgedBy, Phase
 from inferometer.core.request import op_count, request_s
-from inferometer.hub.web.pages import run_charts
+from inferometer.hub.web.pages import run_view
 from inferometer.hub.web.pages.dataflow import layers_svg
 from inferometer.known import device
 from inferometer.measure.bench.compare import compare
 from inferometer.store.values import RunRow
 from inferometer.understand.view.charts.layers import kind_chart, layer_chart, memory_chart, memory_parts, unit_chart
 from inferometer.understand.view.charts.roofline import roofline
-from inferometer.understand.view.charts.runs import difference_chart, run_trend
-from inferometer.understand.view.charts.samples import histogram, percentiles, token_trend
+from inferometer.understand.view.charts.samples import difference_chart, histogram, percentiles, run_trend, token_trend
 from unit.hub.web.samples import decoder, network
 
 
@@ -136,11 +135,11 @@ def test_vega_draws_them(profile):
 def test_a_roofline_has_the_roofs_that_were_kept_with_the_run():
     kept = replace(device("nvidia-t4"), name="local")
     here = replace(network(), device=replace(network().device, name="local"))
-    assert "roofline-forward" not in run_charts.charts_of(here)
-    known = run_charts.charts_of(replace(here, judged_by=JudgedBy(device=kept)))
+    assert "roofline-forward" not in run_view.charts_of(here)
+    known = run_view.charts_of(replace(here, judged_by=JudgedBy(device=kept)))
     assert known["roofline-forward"].spec()["layer"]
     bare = JudgedBy(device=replace(kept, peaks={}))
-    assert "roofline-forward" not in run_charts.charts_of(replace(here, judged_by=bare))
+    assert "roofline-forward" not in run_view.charts_of(replace(here, judged_by=bare))
 
 
 def test_no_dot_is_above_its_roof_and_names_fit_a_phone():
@@ -161,7 +160,7 @@ def test_no_dot_is_above_its_roof_and_names_fit_a_phone():
 
 def test_a_command_has_a_histogram_of_its_readings():
     readings = Phase(name="run", time_s=0.2, samples_s=(0.19, 0.2, 0.21) * 10, statistic="median")
-    assert "histogram" in run_charts.charts_of(replace(network(), phases=(readings,)))
+    assert "histogram" in run_view.charts_of(replace(network(), phases=(readings,)))
 
 
 def test_a_trend_marks_the_run_from_which_on_a_line_lies_at_another_level():

@@ -4,7 +4,7 @@ import asyncio
 import threading
 from types import SimpleNamespace
 
-from inferometer.hub.web.store_mark import StoreMark
+from inferometer.hub.web.guard.security import StoreMark
 
 
 class Server:

@@ -13,7 +13,7 @@ from fakes.places import one_layer
 from inferometer.core.errors import DomainError
 from inferometer.hub.fleet import uploads as uploads_module
 from inferometer.hub.fleet.uploads import BROUGHT_S, UNFINISHED_EACH, UNFINISHED_S, Note, Sender, Uploads
-from inferometer.hub.web.failures import HubError
+from inferometer.hub.web.answers import HubError
 
 QUOTA = 10_000
 

@@ -11,8 +11,8 @@ import pytest
 from fakes.waiting import until_gone
 from inferometer.core.errors import InferometerError
 from inferometer.measure.bench.child import ChildSubject, start_method
-from inferometer.measure.bench.commands import CommandSubject, split_command
 from inferometer.measure.bench.processes import Tree, kill_tree, own_peak_bytes, own_use
+from inferometer.measure.bench.subject import CommandSubject, split_command
 
 posix = pytest.mark.skipif(os.name != "posix", reason="POSIX signals and fork")
 LIMIT = 400_000_000

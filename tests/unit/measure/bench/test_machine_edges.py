@@ -17,12 +17,11 @@ from inferometer.core.profile import (
     Profile,
     Provenance,
 )
-from inferometer.core.sample import Interval, Summary
+from inferometer.core.statistics import Interval, Summary
 from inferometer.core.workload import Workload
 from inferometer.known.machine.health import Absent
 from inferometer.measure.bench import guard, processes, pytest_plugin
 from inferometer.measure.bench.child import ChildSubject
-from inferometer.measure.bench.commands import CommandSubject, _failure
 from inferometer.measure.bench.energy import MeteredSubject
 from inferometer.measure.bench.files import save_profile
 from inferometer.measure.bench.guard import _clock_fell, _setting, _top_clock, disturbances, host_record
@@ -31,7 +30,7 @@ from inferometer.measure.bench.measurement import Measurement, turns_of
 from inferometer.measure.bench.plan import Plan
 from inferometer.measure.bench.processes import OwnUse, Tree, Watchdog, own_use
 from inferometer.measure.bench.pytest_plugin import _whole
-from inferometer.measure.bench.subject import RunOutcome, Stopwatch, calls_for
+from inferometer.measure.bench.subject import CommandSubject, RunOutcome, Stopwatch, _failure, calls_for
 from unit.measure.bench.fakes import FakeClock, FakeWatch, Scripted
 
 

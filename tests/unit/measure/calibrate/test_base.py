@@ -15,11 +15,13 @@ from inferometer.measure.calibrate.fitting.base import (
     base_note,
     base_overheads,
     beyond_chance,
+    bounded,
     clearly_better,
+    factors_of,
     on_base,
+    unbounded,
     with_peaks_of,
 )
-from inferometer.measure.calibrate.fitting.bounds import bounded, factors_of, unbounded
 from inferometer.measure.calibrate.fitting.fit import fit_points
 from inferometer.measure.calibrate.fitting.points import StepPoint, measured_point, overhead
 from inferometer.measure.calibrate.fitting.single import linear, vector, work_of_single

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from inferometer.core.calibration import Calibration, Utilisation
-from inferometer.measure.calibrate.fitting.bounds import at_best, bounded, least_seconds, unbounded
+from inferometer.measure.calibrate.fitting.base import at_best, bounded, least_seconds, unbounded
 from inferometer.predict.price.utilisation import factor_for, tables_for
 
 LINEAR = Utilisation(

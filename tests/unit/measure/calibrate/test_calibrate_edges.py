@@ -27,15 +27,19 @@ from inferometer.measure.calibrate.fitting.base import (
     _shift,
     _spans,
     _union,
+    at_best,
     base_note,
     base_overheads,
     beyond_chance,
+    bounded,
     clearly_better,
+    factors_of,
+    least_seconds,
     pooled,
     shared_rates,
+    unbounded,
     with_peaks_of,
 )
-from inferometer.measure.calibrate.fitting.bounds import at_best, bounded, factors_of, least_seconds, unbounded
 from inferometer.measure.calibrate.fitting.fit import (
     Fitted,
     KnownPoints,
@@ -80,8 +84,7 @@ from inferometer.measure.calibrate.probes.provider import (
     unit_rates,
     with_rates,
 )
-from inferometer.measure.calibrate.progress import line_of
-from inferometer.measure.calibrate.run import CalibrationProgress
+from inferometer.measure.calibrate.run import CalibrationProgress, line_of
 from inferometer.predict.basis.calibrations import higher_rates
 
 

@@ -21,9 +21,8 @@ from inferometer.measure.calibrate.probes import pace as paces
 from inferometer.measure.calibrate.probes.decoders import _once, generation_kernels
 from inferometer.measure.calibrate.probes.models import WRITES
 from inferometer.measure.calibrate.probes.pace import Flood
-from inferometer.measure.calibrate.probes.points import ops_of
+from inferometer.measure.calibrate.probes.points import ProbeTimes, ops_of
 from inferometer.measure.calibrate.probes.provider import _sizes, _timed, ceiling_runs
-from inferometer.measure.calibrate.probes.steps import ProbeTimes
 from inferometer.measure.calibrate.run import CalibrationJournal, CalibrationOutcome, CandidateResult, ProbeCandidate
 from inferometer.measure.calibrate.torch.kernels import KernelSizes
 from inferometer.measure.calibrate.torch.models import TINY

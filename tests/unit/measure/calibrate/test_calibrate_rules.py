@@ -25,9 +25,8 @@ from inferometer.measure.calibrate.probes.pace import (
     steady_seconds,
     usual_seconds,
 )
-from inferometer.measure.calibrate.probes.steps import _reading
-from inferometer.measure.calibrate.progress import line_of, step_of
-from inferometer.measure.calibrate.run import CalibrationProgress, ProbeCandidate, _is_step
+from inferometer.measure.calibrate.probes.points import _reading
+from inferometer.measure.calibrate.run import CalibrationProgress, ProbeCandidate, _is_step, line_of, step_of
 from inferometer.measure.calibrate.torch.kernels import SIZES
 from inferometer.predict.price.deviations import PARAMETERS, Standing
 

@@ -15,6 +15,7 @@ from inferometer.measure.calibrate.fitting.fit import fit_points
 from inferometer.measure.calibrate.fitting.points import OpPoint
 from inferometer.measure.calibrate.probes.converted import converter_to
 from inferometer.measure.calibrate.probes.models import ProbeRun, graph_of, read_probes
+from inferometer.measure.calibrate.probes.points import run_in_turns
 from inferometer.measure.calibrate.probes.provider import (
     CEILINGS,
     Ceilings,
@@ -22,7 +23,6 @@ from inferometer.measure.calibrate.probes.provider import (
     probe_provider,
     write_ceilings,
 )
-from inferometer.measure.calibrate.probes.steps import run_in_turns
 from inferometer.measure.run.child import runtime_named
 from inferometer.predict.basis.calibrations import with_calibration
 from inferometer.predict.work.classes import class_path

@@ -21,8 +21,7 @@ from inferometer.measure.calibrate.probes.pace import (
     steady_seconds,
     usual_seconds,
 )
-from inferometer.measure.calibrate.probes.points import PricedProbe, SmallOps, probe_points
-from inferometer.measure.calibrate.probes.steps import _reading, run_in_turns
+from inferometer.measure.calibrate.probes.points import PricedProbe, SmallOps, _reading, probe_points, run_in_turns
 from inferometer.measure.calibrate.run import CalibrationJournal, CandidateResult, ProbeCandidate, calibrate_with
 
 PACE = MachinePace(piece=lambda _rounds: None, fastest_s=1.0)

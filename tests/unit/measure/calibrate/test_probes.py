@@ -18,7 +18,14 @@ from inferometer.engines.base import Capabilities, Kernel, Opened
 from inferometer.known.zoo import models
 from inferometer.measure.calibrate.probes.models import PROBES, Probe, ProbeRun, file_of, graph_of, read_probes
 from inferometer.measure.calibrate.probes.pace import MachinePace, Timed, first_decile, steady_places, steady_seconds
-from inferometer.measure.calibrate.probes.points import SmallOps, ops_of, price_probe, probe_points
+from inferometer.measure.calibrate.probes.points import (
+    ProbeTimes,
+    SmallOps,
+    ops_of,
+    price_probe,
+    probe_points,
+    run_in_turns,
+)
 from inferometer.measure.calibrate.probes.provider import (
     Ceilings,
     ProbeProvider,
@@ -28,7 +35,6 @@ from inferometer.measure.calibrate.probes.provider import (
     unit_rates,
     with_rates,
 )
-from inferometer.measure.calibrate.probes.steps import ProbeTimes, run_in_turns
 from inferometer.understand.accuracy.cases import read_cases
 
 if TYPE_CHECKING:

@@ -4,13 +4,13 @@ from hypothesis import strategies as st
 
 from inferometer.core.errors import EngineError
 from inferometer.measure.calibrate.fitting.points import OpPoint, StepPoint
-from inferometer.measure.calibrate.progress import line_of
 from inferometer.measure.calibrate.run import (
     CalibrationJournal,
     CalibrationProgress,
     CandidateResult,
     ProbeCandidate,
     calibrate_with,
+    line_of,
 )
 
 

@@ -16,7 +16,7 @@ from inferometer.measure.calibrate.fitting.assemble import (
     best_rates,
     whole_steps,
 )
-from inferometer.measure.calibrate.fitting.bounds import at_best, bounded
+from inferometer.measure.calibrate.fitting.base import at_best, bounded
 from inferometer.measure.calibrate.fitting.fit import LEAST_RESIDUAL
 from inferometer.measure.calibrate.fitting.points import OpPoint, measured_point, overhead, works_of
 from inferometer.measure.calibrate.fitting.single import (

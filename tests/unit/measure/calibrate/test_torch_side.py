@@ -8,8 +8,7 @@ import pytest
 from inferometer.core.errors import DomainError, EngineError, UnknownNameError
 from inferometer.known import device
 from inferometer.measure.calibrate.job import CalibrationJob, prepare_engine
-from inferometer.measure.calibrate.run import CandidateResult, ProbeCandidate
-from inferometer.measure.calibrate.together import Together
+from inferometer.measure.calibrate.run import CandidateResult, ProbeCandidate, Together
 from inferometer.measure.calibrate.torch.kernels import torch_dtype
 from inferometer.measure.calibrate.torch.provider import _Careful, now_and_then, others_on, require_cuda
 from inferometer.measure.calibrate.torch.timing import Clock

@@ -21,9 +21,8 @@ from inferometer.measure.run.layers import graph_layers
 from inferometer.measure.run.model import MeasureRequest
 from inferometer.measure.run.model_file import mixture_note
 from inferometer.measure.run.order import TextOrder
-from inferometer.measure.run.raw import Generation, MemoryReadings, Raw
+from inferometer.measure.run.raw import Generation, MemoryReadings, Raw, Resident
 from inferometer.measure.run.verify import compare_text
-from inferometer.measure.run.watch import Resident
 from unit.measure.bench.profiles import profile
 
 OPENED = Opened(stages=(), versions={"e": "1"}, threads=2, unit="gpu:1", placed={"gpu": 3})

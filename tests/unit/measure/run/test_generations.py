@@ -22,10 +22,9 @@ from inferometer.measure.run.assemble import (
 )
 from inferometer.measure.run.ops import with_steps
 from inferometer.measure.run.order import TextOrder
-from inferometer.measure.run.raw import Generation, MemoryReadings, Raw, memory_over_time
+from inferometer.measure.run.raw import Generation, MemoryReadings, Raw, Resident, memory_over_time
 from inferometer.measure.run.spans import trace_of
 from inferometer.measure.run.texts import _instrumented_tokens, _shape
-from inferometer.measure.run.watch import Resident
 from inferometer.understand.view.dataflow import dataflow
 from inferometer.understand.view.profiles import closing_line, layer_table, measured_phase_table
 

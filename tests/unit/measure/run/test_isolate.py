@@ -17,8 +17,8 @@ from inferometer.engines.base import Target
 from inferometer.measure.bench.plan import Plan
 from inferometer.measure.run.isolate import ChildLimits, isolated
 from inferometer.measure.run.order import MeasureOrder, TextOrder
+from inferometer.measure.run.raw import MOST
 from inferometer.measure.run.turns import Conductor, Turns
-from inferometer.measure.run.watch import MOST
 
 TESTS = Path(__file__).parents[3]
 QUICK = Plan(warmup=1, runs=3, seconds=0.0, calls=1, retries=0)

@@ -34,10 +34,9 @@ from inferometer.measure.run.model_file import (
 )
 from inferometer.measure.run.ops import _factors, _like_each_other, _readings
 from inferometer.measure.run.order import TextOrder
-from inferometer.measure.run.raw import Generation, Raw
+from inferometer.measure.run.raw import Generation, MemoryWatch, Raw
 from inferometer.measure.run.spans import trace_of
 from inferometer.measure.run.texts import _instrumented_tokens, _shape, _thinned
-from inferometer.measure.run.watch import MemoryWatch
 from inferometer.measure.spans.energy import EnergyStretch
 from unit.measure.bench.profiles import profile
 from unit.measure.run.test_profiles_told import graph, subject

@@ -26,9 +26,8 @@ from inferometer.measure.run.inputs import index_limits, input_shapes, make_inpu
 from inferometer.measure.run.isolate import ChildLimits, _answer, _follow, _listen, _with_partial
 from inferometer.measure.run.model import MeasureRequest
 from inferometer.measure.run.order import TextOrder
-from inferometer.measure.run.raw import MemoryReadings, Raw, memory_over_time
+from inferometer.measure.run.raw import MemoryReadings, MemoryWatch, Raw, Resident, memory_over_time
 from inferometer.measure.run.tolerance import Tolerance
-from inferometer.measure.run.watch import MemoryWatch, Resident
 from unit.measure.bench.profiles import profile
 from unit.measure.run.test_measure_edges import PREPARED, RUNTIME, generation
 from unit.measure.run.test_profiles_told import subject

@@ -27,10 +27,9 @@ from inferometer.measure.run.model import MeasuredRun, MeasureRequest
 from inferometer.measure.run.model_file import file_nodes
 from inferometer.measure.run.order import MeasureOrder, TextOrder
 from inferometer.measure.run.outcome import outcome_of
-from inferometer.measure.run.raw import Raw, series_of
+from inferometer.measure.run.raw import Raw, Resident, series_of
 from inferometer.measure.run.tolerance import Noise, product_count, summed_terms
 from inferometer.measure.run.verify import _relative_limit
-from inferometer.measure.run.watch import Resident
 from unit.measure.bench.profiles import profile
 
 

@@ -26,10 +26,9 @@ from inferometer.measure.run.assemble import MeasuredSubject, assemble_profile
 from inferometer.measure.run.beside import remarks, with_prediction
 from inferometer.measure.run.energy import CaseEnergy, with_energy
 from inferometer.measure.run.order import TextOrder
-from inferometer.measure.run.raw import Generation, MemoryReadings, Raw, Shape
+from inferometer.measure.run.raw import Generation, MemoryReadings, Raw, Resident, Shape
 from inferometer.measure.run.tolerance import Formats, Noise, Tolerance, noise_between, rounding
 from inferometer.measure.run.verify import compare_arrays, compare_text
-from inferometer.measure.run.watch import Resident
 from inferometer.predict.answer import predict_graph
 
 TOLD = Path(__file__).parent / "profiles_told.json"

@@ -16,6 +16,7 @@ from inferometer.core.errors import DomainError, FormatError
 from inferometer.core.profile import DeviceFacts, Headline, ModelFacts, Phase, Profile, Sustained
 from inferometer.core.workload import Workload
 from inferometer.measure.bench.compare import compare
+from inferometer.measure.run.raw import Resident
 from inferometer.measure.run.sustained import (
     cool_down,
     cooling_fit,
@@ -25,7 +26,6 @@ from inferometer.measure.run.sustained import (
     sustained,
     with_sustained,
 )
-from inferometer.measure.run.watch import Resident
 from inferometer.understand.view.phrases import sustained_fact
 
 

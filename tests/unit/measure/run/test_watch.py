@@ -2,7 +2,7 @@
 
 import os
 
-from inferometer.measure.run.watch import MemoryWatch, resident_of
+from inferometer.measure.run.raw import MemoryWatch, resident_of
 
 
 class Moment:

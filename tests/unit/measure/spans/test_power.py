@@ -8,8 +8,8 @@ import pytest
 from fakes.recorded_machine import RecordedMachine, load_machine
 from inferometer.core.errors import DomainError
 from inferometer.measure.spans import Measure, Profiler
+from inferometer.measure.spans.energy import Sampler
 from inferometer.measure.spans.power import Power, Series, energy_curve, energy_of_spans, uses
-from inferometer.measure.spans.sampler import Sampler
 from inferometer.measure.spans.sensors import find_sensors
 from unit.measure.spans.clocks import Manual
 
@@ -266,7 +266,7 @@ def test_the_thread_reads_until_it_is_stopped():
 
 
 def test_a_long_run_keeps_every_second_reading(monkeypatch):
-    monkeypatch.setattr("inferometer.measure.spans.sampler._READINGS_AT_MOST", 10)
+    monkeypatch.setattr("inferometer.measure.spans.energy._READINGS_AT_MOST", 10)
     machine = RecordedMachine(system="Linux", architecture="x86_64", files={"/proc/stat": "cpu 1 0 1 8 0 0 0 0\n"})
     sampler = Sampler(machine, Manual(), interval_s=0.1)
     for _ in range(25):

@@ -8,7 +8,7 @@ from inferometer.cli.commands.accuracy import command
 from inferometer.core.calibration import Calibration
 from inferometer.core.errors import FormatError
 from inferometer.core.workload import Precision
-from inferometer.measure.calibrate.fitting.bounds import unbounded
+from inferometer.measure.calibrate.fitting.base import unbounded
 from inferometer.predict.basis.calibrations import choose_calibration
 from inferometer.predict.basis.files import write_calibration
 from inferometer.understand.accuracy.cases import (

@@ -13,8 +13,7 @@ from inferometer.core.errors import DomainError, MissingDependencyError, Unknown
 from inferometer.predict.sweep import Rows, run_study
 from inferometer.understand.view.charts import heatmap, pareto_scatter, roofline
 from inferometer.understand.view.charts.pareto import thinned
-from inferometer.understand.view.charts.render import FORMS, render, save
-from inferometer.understand.view.charts.theme import log_ticks
+from inferometer.understand.view.charts.render import FORMS, log_ticks, render, save
 from inferometer.understand.view.sweeps import sweep_table
 from unit.predict.sweep.studies import small
 

@@ -8,8 +8,7 @@ import pytest
 
 from fakes.load_profiles import sweep_profile
 from inferometer.core.codec import decode, encode
-from inferometer.core.profile import Profile
-from inferometer.core.run import Run
+from inferometer.core.profile import Profile, Run
 from inferometer.core.traffic.traces import read_trace
 from inferometer.measure.bench.compare import compare
 from inferometer.understand.view.charts.load_tests import chart_names, load_chart
@@ -100,14 +99,14 @@ def test_markdown_has_levels_and_remarks(profile):
 
 def test_the_page_and_the_one_file_report_show_it(profile, monkeypatch):
     pytest.importorskip("jinja2")
-    from inferometer.hub.web.one_file import one_file
+    from inferometer.hub.web.downloads import one_file
     from inferometer.hub.web.pages.run import run_values
 
     run = Run(id="x" * 12, project="default", status="finished", created="2026-01-01T00:00:00+00:00", profile=profile)
     values = run_values(run, profile)
     assert [card.label for card in values["cards"]][:3] == ["First token", "Each token", "Whole request"]
     assert values["charts"][0].name == "ttft-load"
-    monkeypatch.setattr("inferometer.hub.web.one_file._vega_scripts", lambda **_: ())  # seconds, for other tests
+    monkeypatch.setattr("inferometer.hub.web.downloads._vega_scripts", lambda **_: ())  # seconds, for other tests
     page = one_file(run, profile)
     assert "What the load test found" in page
     assert "Phases" not in page.partition("<script")[0]

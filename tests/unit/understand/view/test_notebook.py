@@ -9,9 +9,9 @@ import pytest
 
 import inferometer as im
 from inferometer.understand.view import notebook, render, terminal
+from inferometer.understand.view.cards import view_of
 from inferometer.understand.view.exports import markdown
 from inferometer.understand.view.terminal import draw_card, draw_table
-from inferometer.understand.view.views import view_of
 
 LLAMA = im.predict("llama-3.2-1b", on="nvidia-h200", prompt=512, generate=32)
 SLOWER = im.predict("llama-3.2-1b", on="nvidia-l4", prompt=512, generate=32)

@@ -22,7 +22,7 @@ from inferometer.core.profile import (
     Profile,
     Provenance,
 )
-from inferometer.core.sample import Interval, Summary
+from inferometer.core.statistics import Interval, Summary
 from inferometer.core.workload import Precision, Workload
 from inferometer.understand.view import measured, phrases, predictions
 from inferometer.understand.view.charts import samples

@@ -59,8 +59,7 @@ from inferometer.understand.view import (
 from inferometer.understand.view.charts.layers import kind_chart, layer_chart, memory_chart, unit_chart
 from inferometer.understand.view.charts.load_tests import chart_names, load_chart
 from inferometer.understand.view.charts.roofline import roofline
-from inferometer.understand.view.charts.runs import difference_chart, run_trend
-from inferometer.understand.view.charts.samples import histogram, token_trend
+from inferometer.understand.view.charts.samples import difference_chart, histogram, run_trend, token_trend
 from inferometer.understand.view.dataflow import dataflow
 from inferometer.understand.view.explanations import explanation_page, findings_table, page_text, trial_table
 from inferometer.understand.view.frames import comparison_columns, profile_columns

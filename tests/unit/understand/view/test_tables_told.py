@@ -16,7 +16,7 @@ from inferometer.predict.sweep.table import table_of
 from inferometer.understand.view import accuracy
 from inferometer.understand.view.calibrations import calibration_table
 from inferometer.understand.view.charts.pareto import _legible, best_by, heatmap, pareto_scatter, thinned
-from inferometer.understand.view.charts.theme import log_axis, log_ticks, number_text
+from inferometer.understand.view.charts.render import log_axis, log_ticks, number_text
 from inferometer.understand.view.profiles import growths
 from inferometer.understand.view.sweeps import sweep_table
 from inferometer.understand.view.table import Column, cell_text

@@ -6,14 +6,7 @@ from inferometer.formats.onnx.content import Content, Item, broadcast_map, reduc
 from inferometer.formats.onnx.faults import Fault, UnknownShapeError
 from inferometer.formats.onnx.messages import ELEMENTS, is_integer
 from inferometer.formats.onnx.rules.common import broadcast
-from inferometer.formats.onnx.rules.items import (
-    BINARY,
-    UNARY,
-    divide_floats,
-    divide_integers,
-    sign,
-    to_integer,
-)
+from inferometer.formats.onnx.rules.items import BINARY, UNARY, divide_floats, divide_integers, sign, to_integer
 from inferometer.formats.onnx.value import Call, Out, Shape
 
 # Cast's `to` as text, in operator sets before 6.

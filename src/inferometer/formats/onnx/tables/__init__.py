@@ -11,9 +11,8 @@ __all__ = ["domain_rows", "table"]
 @cache
 def table() -> Mapping[tuple[str, str], OnnxRow]:
     """(domain, operator) → row. Built when first asked for: importing a reader costs nothing."""
-    from inferometer.formats.onnx.tables.classic import CLASSIC  # noqa: PLC0415 - see above
     from inferometer.formats.onnx.tables.microsoft import MICROSOFT, NCHWC  # noqa: PLC0415
-    from inferometer.formats.onnx.tables.standard import PREVIEW, STANDARD, TRAINING  # noqa: PLC0415
+    from inferometer.formats.onnx.tables.standard import CLASSIC, PREVIEW, STANDARD, TRAINING  # noqa: PLC0415
 
     by_domain = {
         "": STANDARD,

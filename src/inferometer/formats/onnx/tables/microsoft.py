@@ -7,7 +7,7 @@ from inferometer.formats.onnx.lower import layers as lower_l
 from inferometer.formats.onnx.lower import microsoft as lower_m
 from inferometer.formats.onnx.rules import attention, common, indexing, microsoft, pointwise, products, windows
 from inferometer.formats.onnx.step import Lowering, OnnxRow, Rule
-from inferometer.formats.onnx.tables.rows import custom, pool, row
+from inferometer.formats.onnx.tables.standard import custom, pool, row
 
 _CACHES = ((3, 4), (1, 2))
 

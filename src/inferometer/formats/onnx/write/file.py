@@ -9,7 +9,7 @@ import numpy as np
 
 from inferometer.core.errors import MissingDependencyError
 from inferometer.core.graph import Graph
-from inferometer.formats.onnx.write.nodes import Nodes, WrittenNode, WrittenPort, WrittenWeight
+from inferometer.formats.onnx.write.lowering import Nodes, WrittenNode, WrittenPort, WrittenWeight
 from inferometer.formats.synth.weights import CHUNK, Array, numbers, whole
 
 OPSET, IR_VERSION = 20, 9  # what ONNX Runtime has taken since 1.17

@@ -8,7 +8,9 @@ import numpy as np
 from inferometer.core.dims import Dim
 from inferometer.core.graph import Op
 from inferometer.formats.onnx.write.lowering import (
+    Nodes,
     OnnxLowering,
+    WrittenValue,
     concat_axis,
     probe,
     reinterpreted,
@@ -16,7 +18,6 @@ from inferometer.formats.onnx.write.lowering import (
     rule,
     transposed,
 )
-from inferometer.formats.onnx.write.nodes import Nodes, WrittenValue
 from inferometer.formats.synth.weights import Array, Weight, relative_index
 
 

@@ -8,8 +8,18 @@ import numpy as np
 
 from inferometer.core.dims import Dim, product
 from inferometer.core.graph import Op
-from inferometer.formats.onnx.write.lowering import OnnxLowering, positions, probe, reshaped, rule, shown, transposed
-from inferometer.formats.onnx.write.nodes import Nodes, WrittenPort, WrittenValue
+from inferometer.formats.onnx.write.lowering import (
+    Nodes,
+    OnnxLowering,
+    WrittenPort,
+    WrittenValue,
+    positions,
+    probe,
+    reshaped,
+    rule,
+    shown,
+    transposed,
+)
 from inferometer.formats.onnx.write.planes import relative_bias, window_mask
 
 # Norms. An RMS norm is written out in the nodes that runtimes recognise and fuse.

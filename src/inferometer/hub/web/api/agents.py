@@ -17,9 +17,8 @@ from inferometer.core.codec import decode, document
 from inferometer.core.job import PROOF, JobEvent, JobResult
 from inferometer.hub.fleet.desk import FleetDesk, sender_of
 from inferometer.hub.fleet.uploads import Note
-from inferometer.hub.web.answers import ERRORS, answer, json_response
+from inferometer.hub.web.answers import ERRORS, HubError, answer, json_response
 from inferometer.hub.web.api.fleet import BINARY, JobId, Sha256, Short
-from inferometer.hub.web.failures import HubError
 from inferometer.hub.web.guard.people import user_of, visitor_of
 from inferometer.store.files import MOST_BYTES
 from inferometer.store.queue.devices import Registrar

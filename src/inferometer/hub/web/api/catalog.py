@@ -13,8 +13,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from inferometer.core.codec import document
-from inferometer.hub.web.answers import ERRORS, answer, json_response
-from inferometer.hub.web.failures import HubError
+from inferometer.hub.web.answers import ERRORS, HubError, answer, json_response
 from inferometer.hub.web.guard.catalog_names import catalog_device, catalog_model
 from inferometer.hub.web.guard.rules import Rules
 from inferometer.hub.web.pages.catalog import atlas_columns, device_rows, model_rows
@@ -177,11 +176,7 @@ def _swept(lists: dict[str, list[Any]]) -> dict[str, Any]:
         for name, values in lists.items()
         if values and name not in {"models", "devices"} and (name not in SIZES or any(map(SIZES[name], graphs)))
     }
-    rows = sweep(
-        models=models,
-        devices=[catalog_device(name) for name in lists["devices"]],
-        **axes,
-    )
+    rows = sweep(models=models, devices=[catalog_device(name) for name in lists["devices"]], **axes)
     return {"rows": len(rows), "columns": {name: plain(rows[name], COLUMNS[name].kind) for name in rows.columns}}
 
 

@@ -17,8 +17,7 @@ from inferometer.core.job import Job, JobEvent
 from inferometer.hub.fleet.desk import FleetDesk
 from inferometer.hub.fleet.starting import queue_place
 from inferometer.hub.places.requests import require_known
-from inferometer.hub.web.answers import ERRORS, answer, json_response
-from inferometer.hub.web.failures import HubError
+from inferometer.hub.web.answers import ERRORS, HubError, answer, json_response
 from inferometer.hub.web.guard.people import (
     acting,
     founding,

@@ -16,10 +16,9 @@ from pydantic import Base64Bytes, BaseModel, ConfigDict, Field, ValidationError
 from starlette.requests import Request  # noqa: TC002 - FastAPI reads the annotations
 from starlette.responses import Response  # noqa: TC002 - as above
 
-from inferometer.core.carried import may_carry
 from inferometer.core.codec import document
 from inferometer.core.errors import DomainError, FormatError
-from inferometer.core.job import JobFile, JobModel
+from inferometer.core.job import JobFile, JobModel, may_carry
 from inferometer.core.plugins import load_all
 from inferometer.core.units import format_duration, parse_quantity
 from inferometer.core.workload import Workload
@@ -35,8 +34,7 @@ from inferometer.hub.places.requests import (
     preparation_job,
     require_known,
 )
-from inferometer.hub.web.answers import ERRORS, answer, json_response
-from inferometer.hub.web.failures import HubError
+from inferometer.hub.web.answers import ERRORS, HubError, answer, json_response
 from inferometer.hub.web.guard.people import founding, seen
 from inferometer.hub.web.guard.security import own_address
 from inferometer.hub.web.pages.fleet import device_choices

@@ -15,14 +15,13 @@ from starlette.responses import JSONResponse, Response
 
 from inferometer.core.errors import InferometerError
 from inferometer.hub.fleet.desk import FleetDesk
-from inferometer.hub.web.answers import ERRORS, SCHEMAS, answer, json_response
+from inferometer.hub.web.answers import ERRORS, SCHEMAS, answer, failure, json_problem, json_response, problem
 from inferometer.hub.web.api import agents as api_agents
 from inferometer.hub.web.api import catalog as api_catalog
 from inferometer.hub.web.api import fleet as api_fleet
 from inferometer.hub.web.api import new_runs as api_new_runs
 from inferometer.hub.web.api import people as api_people
 from inferometer.hub.web.api import runs as api_runs
-from inferometer.hub.web.failures import failure, json_problem, problem
 from inferometer.store.errors import StoreError
 from inferometer.version import __version__
 

@@ -21,7 +21,7 @@ from urllib.parse import quote, urlencode, urlsplit
 from inferometer.core.errors import DomainError, MissingDependencyError
 from inferometer.core.frozen import frozen
 from inferometer.core.json_text import parse_json
-from inferometer.hub.web.failures import HubError
+from inferometer.hub.web.answers import HubError
 from inferometer.hub.web.guard.rules import is_loopback
 
 if TYPE_CHECKING:

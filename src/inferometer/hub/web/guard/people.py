@@ -10,7 +10,7 @@ from __future__ import annotations
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, TypedDict, TypeVar, Unpack
 
-from inferometer.hub.web.failures import HubError
+from inferometer.hub.web.answers import HubError
 from inferometer.hub.web.guard.security import VISITOR, client_of
 from inferometer.store import names
 from inferometer.store.audit import Deed
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from starlette.requests import Request
 
-    from inferometer.core.run import Run
+    from inferometer.core.profile import Run
     from inferometer.store.queue.values import FleetDevice, JobRow
     from inferometer.store.store import Store
     from inferometer.store.values import Role, RunRow, Visitor

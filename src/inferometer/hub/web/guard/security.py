@@ -4,6 +4,7 @@ A page of another site must neither read from the hub nor make it do anything: h
 (DNS rebinding), writes must come from our own pages or from no page at all, and nothing is shared with other origins.
 """
 
+import asyncio
 import hashlib
 import math
 import re
@@ -12,23 +13,50 @@ from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
+from itertools import count
 from typing import Literal
 from urllib.parse import quote, urlsplit
 
 import anyio
-from anyio import to_thread
+from anyio import CapacityLimiter, to_thread
 from starlette.exceptions import HTTPException
 from starlette.requests import Request, cookie_parser
 from starlette.responses import JSONResponse, PlainTextResponse, RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from inferometer.hub.web.failures import problem, shown_failure
+from inferometer.hub.web.answers import problem, shown_failure
 from inferometer.hub.web.guard.rules import Rules
 from inferometer.hub.web.rendering import signed_in
-from inferometer.hub.web.store_mark import StoreMark
 from inferometer.store.errors import StoreError
 from inferometer.store.store import Store
 from inferometer.store.values import Visitor
+
+# The store's mark, for the many who ask at once: whether anybody has written since a list was made.
+
+
+class StoreMark:
+    """A file is asked on the spot. A server is asked in a thread, once for all who came before the question was put."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._order = count(1)
+        self._put = 0  # when the last question was put, by that order
+        self._mark: object = None
+        self._turn = asyncio.Lock()
+        self._thread = CapacityLimiter(1)  # of its own: those of the pages may all be at work
+
+    async def now(self) -> object:
+        """As the store was at some moment since this was called; None where that cannot be told."""
+        if self._store.location.file is not None:
+            return self._store.mark()
+        came = next(self._order)
+        async with self._turn:
+            if self._put < came:
+                put = next(self._order)
+                self._mark = await to_thread.run_sync(self._store.mark, limiter=self._thread)
+                self._put = put  # only now: a question that was given up answers nobody
+            return self._mark
+
 
 # How often one client may ask: a token bucket that refills at a steady rate and holds a burst.
 

@@ -14,7 +14,7 @@ from starlette.responses import HTMLResponse, RedirectResponse, Response
 from starlette.routing import Route
 
 from inferometer.core.errors import InferometerError
-from inferometer.hub.web.failures import HubError, status_of, told
+from inferometer.hub.web.answers import HubError, status_of, told
 from inferometer.hub.web.guard.oidc import OidcProvider, allowed, new_attempt, read_attempt
 from inferometer.hub.web.guard.people import acting
 from inferometer.hub.web.guard.security import VISITOR, client_of, cookie_name, own_address, session_text, speaks_https

@@ -22,7 +22,7 @@ from inferometer.known.formulas.registry import SECTIONS, all_formulas, find_for
 from inferometer.predict.fields import FIELDS
 from inferometer.predict.sweep.columns import COLUMNS, HIGHER_IS_BETTER, INPUTS, unit_of
 from inferometer.understand.view.catalog_tables import TABLES, catalog_table
-from inferometer.understand.view.charts.theme import COLOURS, column_title
+from inferometer.understand.view.charts.render import COLOURS, column_title
 from inferometer.understand.view.published import listing_row
 from inferometer.understand.view.records import device_record, model_record
 from inferometer.understand.view.table import cell_text

@@ -13,16 +13,15 @@ from inferometer.core.units import format_quantity
 from inferometer.hub.web.pages.run import environment_text
 from inferometer.measure.bench.compare import compare
 from inferometer.understand.changes import changes_between, sentence_of
-from inferometer.understand.view.charts.runs import difference_chart
-from inferometer.understand.view.charts.theme import COLOURS
+from inferometer.understand.view.charts.render import COLOURS
+from inferometer.understand.view.charts.samples import difference_chart
 from inferometer.understand.view.measured import verdict_text
 from inferometer.understand.view.phrases import formats_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from inferometer.core.profile import Phase, Profile
-    from inferometer.core.run import Run
+    from inferometer.core.profile import Phase, Profile, Run
     from inferometer.measure.bench.compare import ComparedMetric, Comparison
 
 _MOST_LAYERS = 500

@@ -12,7 +12,7 @@ from starlette.routing import Route
 
 from inferometer.core.errors import DomainError, InferometerError
 from inferometer.core.frozen import frozen
-from inferometer.hub.web.failures import error_page
+from inferometer.hub.web.answers import error_page
 from inferometer.hub.web.guard.people import may, may_change, noted, seen
 from inferometer.hub.web.rendering import render_template
 from inferometer.hub.web.run_cache import RunCache
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from starlette.requests import Request
 
-    from inferometer.core.run import Run
+    from inferometer.core.profile import Run
     from inferometer.store.store import Store
     from inferometer.store.values import RunRow
 
@@ -262,7 +262,7 @@ class Pages:
 
     def _trend(self, request: Request, listing: RunListing) -> dict[str, Any] | None:
         """One metric over the newest runs: the one the URL names, or the first that several of them have."""
-        from inferometer.understand.view.charts.runs import RUN_METRICS, run_trend  # noqa: PLC0415 - only when it is drawn
+        from inferometer.understand.view.charts.samples import RUN_METRICS, run_trend  # noqa: PLC0415 - only when it is drawn
 
         rows: tuple[RunRow, ...] = seen(request, self._store).list(listing.filter, limit=_TREND_ROWS).rows
         known = [name for name in RUN_METRICS if sum(getattr(row, name) is not None for row in rows) > 1]

@@ -14,8 +14,7 @@ from inferometer.core.errors import InferometerError
 from inferometer.core.job import PROOF
 from inferometer.core.json_text import parse_json
 from inferometer.core.units import format_capacity, format_quantity
-from inferometer.hub.web.pages.run_charts import charts_of
-from inferometer.hub.web.pages.run_view import cards_of, layer_columns, percentile_rows, phase_rows
+from inferometer.hub.web.pages.run_view import cards_of, charts_of, layer_columns, percentile_rows, phase_rows
 from inferometer.store.values import Filter
 from inferometer.understand.view.charts.layers import memory_parts
 from inferometer.understand.view.measured import verdict_text
@@ -25,8 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from inferometer.core.machine import MachineFacts
-    from inferometer.core.profile import Profile
-    from inferometer.core.run import Run
+    from inferometer.core.profile import Profile, Run
     from inferometer.store.store import Store
     from inferometer.store.values import Metric, RunRow
 
@@ -47,7 +45,7 @@ def run_values(run: Run, profile: Profile) -> dict[str, Any]:
     """What the page shows. A load test has a page of its own kind: levels and requests instead of phases and layers."""
     values = _profile_values(run, profile)
     if profile.served is not None and profile.served.levels:
-        from inferometer.hub.web.pages.run_charts import load_values  # noqa: PLC0415 - numpy's sums, for these runs alone
+        from inferometer.hub.web.pages.run_view import load_values  # noqa: PLC0415 - numpy's sums, for these runs alone
 
         values |= load_values(profile.served)
     return values
@@ -73,7 +71,7 @@ def _profile_values(run: Run, profile: Profile) -> dict[str, Any]:
 
 def proof_of(store: Store, run: Run) -> dict[str, Any] | None:
     """What was prepared, step by step, and its files; None where a run prepared nothing."""
-    from inferometer.hub.web.pages.run_charts import shown_table  # noqa: PLC0415 - only where something was prepared
+    from inferometer.hub.web.pages.run_view import shown_table  # noqa: PLC0415 - only where something was prepared
     from inferometer.measure.prepare.run import Prepared  # noqa: PLC0415 - as above
     from inferometer.understand.view.prepared import prepared_table  # noqa: PLC0415 - as above
 

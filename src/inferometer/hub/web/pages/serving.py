@@ -18,7 +18,7 @@ from starlette.routing import Route
 
 from inferometer.core.errors import DomainError, InferometerError
 from inferometer.core.frozen import frozen
-from inferometer.hub.web.failures import HubError
+from inferometer.hub.web.answers import HubError
 from inferometer.hub.web.guard.catalog_names import catalog_device, catalog_model
 from inferometer.hub.web.guard.people import visitor_of
 from inferometer.hub.web.guard.security import own_address
@@ -270,7 +270,7 @@ def asked_texts(query: QueryParams, fields: tuple[ServingField, ...]) -> dict[st
 
 def planned(given: dict[str, Any]) -> dict[str, Any]:
     from inferometer.api.services import plan  # noqa: PLC0415 - the search, with the first plan
-    from inferometer.hub.web.pages.run_charts import shown_table  # noqa: PLC0415 - as above
+    from inferometer.hub.web.pages.run_view import shown_table  # noqa: PLC0415 - as above
     from inferometer.understand.view.serving import plan_card, plan_table  # noqa: PLC0415 - as above
 
     model = catalog_model(given.pop("model"))
@@ -287,7 +287,7 @@ def planned(given: dict[str, Any]) -> dict[str, Any]:
 
 def simulated(given: dict[str, Any]) -> dict[str, Any]:
     from inferometer.api.services import simulate  # noqa: PLC0415 - the simulator, with the first simulation
-    from inferometer.hub.web.pages.run_charts import load_values  # noqa: PLC0415 - as above
+    from inferometer.hub.web.pages.run_view import load_values  # noqa: PLC0415 - as above
 
     model, device = catalog_model(given.pop("model")), catalog_device(given.pop("on", ""))
     if given.get("requests", 0) > _MOST_REQUESTS:
@@ -305,7 +305,7 @@ def simulated(given: dict[str, Any]) -> dict[str, Any]:
 
 
 def runnable(given: dict[str, Any]) -> dict[str, Any]:
-    from inferometer.hub.web.pages.run_charts import shown_table  # noqa: PLC0415 - as above
+    from inferometer.hub.web.pages.run_view import shown_table  # noqa: PLC0415 - as above
     from inferometer.predict.placing import can_i_run  # noqa: PLC0415 - as above
     from inferometer.understand.view.serving import runnable_card, runnable_table  # noqa: PLC0415 - as above
 

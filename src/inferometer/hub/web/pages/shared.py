@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 
-from inferometer.hub.web.failures import HubError
+from inferometer.hub.web.answers import HubError
 from inferometer.hub.web.guard.security import client_of
 from inferometer.hub.web.pages.routes import html_page, json_answer, with_error_page
 from inferometer.hub.web.run_cache import RunCache
@@ -18,8 +18,7 @@ if TYPE_CHECKING:
 
     from starlette.requests import Request
 
-    from inferometer.core.profile import Profile
-    from inferometer.core.run import Run
+    from inferometer.core.profile import Profile, Run
     from inferometer.hub.web.guard.security import RateLimit
     from inferometer.store.store import Store
 

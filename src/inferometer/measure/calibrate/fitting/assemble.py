@@ -11,15 +11,17 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from inferometer.core.calibration import Calibration, Utilisation
 from inferometer.core.errors import DomainError
 from inferometer.measure.calibrate.fitting.base import (
+    at_best,
     base_factors,
     base_note,
     base_overheads,
+    bounded,
     on_base,
     pooled,
     steps_of_phase,
+    unbounded,
     with_best_share,
 )
-from inferometer.measure.calibrate.fitting.bounds import at_best, bounded, unbounded
 from inferometer.measure.calibrate.fitting.fit import LEAST_RESIDUAL, Fitted, fit_points
 from inferometer.measure.calibrate.fitting.held_against import FEWEST, without_worse_tables
 from inferometer.measure.calibrate.fitting.points import device_rates, drifts, middle_of, middle_steps, works_of

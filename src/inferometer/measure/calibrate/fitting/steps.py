@@ -19,8 +19,7 @@ import numpy as np
 
 from inferometer.core.device import Sourced
 from inferometer.core.frozen import frozen
-from inferometer.measure.calibrate.fitting.base import READING_SPREAD, beyond_chance, clearly_better
-from inferometer.measure.calibrate.fitting.bounds import least_seconds
+from inferometer.measure.calibrate.fitting.base import READING_SPREAD, beyond_chance, clearly_better, least_seconds
 from inferometer.measure.calibrate.fitting.fit import residual_spread
 from inferometer.predict.work.classes import FREE, FUSED, PLAIN, attention_path, class_path, forms_of
 

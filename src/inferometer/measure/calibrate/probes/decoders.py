@@ -50,7 +50,14 @@ from inferometer.measure.calibrate.probes.pace import (
     steady_seconds,
     usual_seconds,
 )
-from inferometer.measure.calibrate.probes.points import PricedProbe, SmallOps, ops_of, price_probe, probe_points
+from inferometer.measure.calibrate.probes.points import (
+    PricedProbe,
+    ProbeTimes,
+    SmallOps,
+    ops_of,
+    price_probe,
+    probe_points,
+)
 from inferometer.measure.calibrate.probes.provider import (
     ABOVE,
     CEILINGS,
@@ -66,7 +73,6 @@ from inferometer.measure.calibrate.probes.provider import (
     with_rates,
     write_ceilings,
 )
-from inferometer.measure.calibrate.probes.steps import ProbeTimes
 from inferometer.measure.calibrate.probes.workshop import Workshop
 from inferometer.measure.calibrate.run import CandidateResult, ProbeCandidate
 from inferometer.measure.prepare.steps import PrepareStep, require_tool

@@ -45,8 +45,17 @@ from inferometer.measure.calibrate.probes.models import (
     read_probes,
 )
 from inferometer.measure.calibrate.probes.pace import MachinePace
-from inferometer.measure.calibrate.probes.points import PricedProbe, SmallOps, ops_of, price_probe, probe_points
-from inferometer.measure.calibrate.probes.steps import ProbeTimes, fed, order_of, run_in_turns
+from inferometer.measure.calibrate.probes.points import (
+    PricedProbe,
+    ProbeTimes,
+    SmallOps,
+    fed,
+    ops_of,
+    order_of,
+    price_probe,
+    probe_points,
+    run_in_turns,
+)
 from inferometer.measure.calibrate.probes.workshop import Workshop
 from inferometer.measure.calibrate.run import CandidateResult, ProbeCandidate
 from inferometer.measure.prepare.steps import PrepareStep, require_tool

@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any
 from inferometer.core.errors import EngineError
 from inferometer.core.frozen import frozen
 from inferometer.measure.calibrate.fitting.points import OpPoint, overhead
-from inferometer.measure.calibrate.run import CandidateResult, CandidateSource, ProbeCandidate
-from inferometer.measure.calibrate.together import Together
+from inferometer.measure.calibrate.run import CandidateResult, CandidateSource, ProbeCandidate, Together
 from inferometer.measure.calibrate.torch.kernels import SIZES, Kernels, KernelSizes, torch_dtype
 from inferometer.measure.calibrate.torch.models import PROBES, ProbeModels
 from inferometer.measure.calibrate.torch.timing import Clock

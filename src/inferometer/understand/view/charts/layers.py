@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from inferometer.core.errors import DomainError
 from inferometer.core.request import op_count, ops_by, repeats, request_shares
 from inferometer.core.units import format_quantity
-from inferometer.understand.view.charts.theme import COLOURS, INK, QUIET, number_text, spec, tooltip
+from inferometer.understand.view.charts.render import COLOURS, INK, QUIET, number_text, spec, tooltip
 from inferometer.understand.view.drawing import unit_colour
 
 if TYPE_CHECKING:

@@ -10,8 +10,8 @@ from inferometer.core.errors import DomainError
 from inferometer.core.traffic.figures import times_of
 from inferometer.core.traffic.requests import Requests
 from inferometer.core.units import format_quantity
+from inferometer.understand.view.charts.render import COLOURS, INK, QUIET, log_ticks, spec, tooltip
 from inferometer.understand.view.charts.samples import times_histogram
-from inferometer.understand.view.charts.theme import COLOURS, INK, QUIET, log_ticks, spec, tooltip
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -10,7 +10,7 @@ from inferometer.core.errors import DomainError
 from inferometer.core.units import counted, format_quantity
 from inferometer.predict.sweep.columns import COLUMNS, HIGHER_IS_BETTER, INPUTS, column_named, unit_of
 from inferometer.predict.sweep.rows import Rows
-from inferometer.understand.view.charts.theme import (
+from inferometer.understand.view.charts.render import (
     COLOURS,
     INK,
     column_title,

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from inferometer.core.errors import DomainError, UnknownNameError
 from inferometer.core.frozen import frozen
 from inferometer.core.units import counted, format_quantity
-from inferometer.understand.view.charts.theme import COLOURS, INK, QUIET, log_ticks, spec, tooltip
+from inferometer.understand.view.charts.render import COLOURS, INK, QUIET, log_ticks, spec, tooltip
 
 if TYPE_CHECKING:
     from inferometer.core.device import Device
