@@ -7,7 +7,6 @@ import logging
 import socket
 import threading
 import time
-from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from inferometer.core.errors import DomainError, MissingDependencyError
@@ -72,14 +71,14 @@ def serve(store: Store, rules: Rules, listening: socket.socket, *, ready: Callab
 
 def _warm() -> None:
     """Load what the second page would wait for: templates, charts, the cost model, the API, Vega."""
+    from inferometer.hub.web.api import routes  # noqa: F401, PLC0415 - loaded, that is all
     from inferometer.hub.web.assets import vega_bundle  # noqa: PLC0415 - as above
+    from inferometer.hub.web.pages import compare, predictions, run  # noqa: F401, PLC0415 - loaded, that is all
     from inferometer.hub.web.pages.catalog import choices  # noqa: PLC0415 - as above
     from inferometer.hub.web.rendering import environment  # noqa: PLC0415 - as above
 
     for name in environment().list_templates():
         environment().get_template(name)
-    for name in ("pages.run", "pages.compare", "pages.controls", "pages.predictions", "api.routes"):
-        import_module(f"inferometer.hub.web.{name}")
     choices()  # reads the catalog
     with contextlib.suppress(MissingDependencyError):
         vega_bundle()

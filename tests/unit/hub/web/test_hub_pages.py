@@ -25,6 +25,7 @@ from inferometer.hub.web.pages.routes import RunListing
 from inferometer.hub.web.pages.run import badges_of, environment_text, run_values
 from inferometer.hub.web.pages.run_view import cards_of, chart_spec, charts_of, layer_columns
 from inferometer.hub.web.rendering import data_element, environment
+from inferometer.hub.web.serving import _warm
 from inferometer.predict.flags import FLAGS
 from inferometer.store.values import Filter, RunRow
 from inferometer.understand.view.charts.samples import run_trend
@@ -686,3 +687,8 @@ def test_the_menu_has_five_entries_and_each_page_says_where_it_is(here, path, en
     assert re.findall(r'aria-current="(?:page|true)">([^<]+)<', menu) == [entry]
     tabs = re.search(r'<nav class="tabs wide inside".*?</nav>', page, flags=re.DOTALL)
     assert re.findall(r">([^<]+)</a>", tabs[0] if tabs else "") == inside
+
+
+def test_what_a_hub_loads_after_its_first_page_is_there():
+    """It runs in a thread of its own, a second after the start: a module that had moved was a traceback to all."""
+    _warm()
