@@ -2,6 +2,7 @@
 
 import gzip
 import re
+import subprocess
 import tarfile
 from pathlib import Path
 
@@ -46,3 +47,12 @@ def test_nothing_recorded_names_a_folder_of_the_machine_it_was_made_on():
         str(path.relative_to(ROOT)): hit for path in RECORDED for data in contents(path) if (hit := FOLDER.search(data))
     }
     assert found == {}
+
+
+@pytest.mark.skipif(not (ROOT / ".git").exists(), reason="an unpacked archive: what is tracked is not known")
+def test_no_run_that_could_not_be_stored_is_tracked():
+    """What a full disk leaves beside the user's files (`store/recording.py`) is never committed."""
+    tracked = subprocess.run(
+        ["git", "ls-files", ":(glob)**/inferometer-*.json"], cwd=ROOT, capture_output=True, text=True
+    )
+    assert tracked.stdout.split() == []
