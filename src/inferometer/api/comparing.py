@@ -1,20 +1,14 @@
 """The verb that compares two results, whatever they are named by."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from inferometer.api.naming import name_of_result, profile_of
+from inferometer.core.profile import Profile
 from inferometer.core.units import parse_quantity
 from inferometer.measure.bench import compare as comparing
+from inferometer.measure.bench.compare import Comparison
+from inferometer.measure.bench.measurement import Measurement
 from inferometer.measure.bench.verdict import Criteria
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from inferometer.core.profile import Profile
-    from inferometer.measure.bench.compare import Comparison
-    from inferometer.measure.bench.measurement import Measurement
 
 
 def compare(  # noqa: PLR0913 - two results, and what counts as a difference

@@ -1,19 +1,22 @@
 """EdgeProfiler's own answer for models and devices by name, to stand beside ours."""
 
-from __future__ import annotations
-
+from collections.abc import Iterable
 from dataclasses import replace
 from itertools import product
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from inferometer.core.errors import DomainError
 from inferometer.predict.ask import device_for, model_graph
-from inferometer.understand.accuracy.edgeprofiler import FORMATS, HARDWARE, MODELS, edge_hardware, edge_model, edge_rows
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from inferometer.understand.accuracy.edgeprofiler import EdgeHardware, EdgeModel
+from inferometer.understand.accuracy.edgeprofiler import (
+    FORMATS,
+    HARDWARE,
+    MODELS,
+    EdgeHardware,
+    EdgeModel,
+    edge_hardware,
+    edge_model,
+    edge_rows,
+)
 
 _SEQUENCE = 1024  # as EdgeProfiler's own models have it
 

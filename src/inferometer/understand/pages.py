@@ -1,7 +1,5 @@
 """A page for each finding's code: what it is, its evidence, why it happens, what to do, and how certain it is."""
 
-from __future__ import annotations
-
 import tomllib
 from functools import cache
 from pathlib import Path

@@ -1,19 +1,14 @@
 """One operator of MNN as nodes in ONNX's terms. An operator without a counterpart is named, and not counted."""
 
-from __future__ import annotations
-
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import prod
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 from inferometer.core.frozen import frozen
 from inferometer.formats.flatbuffer import Buffer, FlatTable
 from inferometer.formats.onnx.messages import ELEMENTS, External, Node, NodeWriter, TensorDef, element_bytes
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-    from pathlib import Path
 
 # Where things lie in an .mnn file: numbers of fields and of operators.
 #

@@ -3,19 +3,13 @@
 Numbers of parameters and what they mean: ncnn's docs/developer-guide/operators.md.
 """
 
-from __future__ import annotations
-
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import prod
-from typing import TYPE_CHECKING
 
 from inferometer.formats.ncnn.param import NcnnLayer
 from inferometer.formats.ncnn.sizes import UNSET, Sizes, permuted_axes, reshaped
 from inferometer.formats.onnx.messages import ELEMENTS, External, Node, NodeWriter, TensorDef, element_bytes
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 DOMAIN = "ncnn"  # of layers that have no counterpart in ONNX: they are named and not counted
 SAME = {

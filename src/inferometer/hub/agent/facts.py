@@ -1,20 +1,16 @@
 """What an agent says of its device: labels to choose it by, and facts to predict and to show."""
 
-from __future__ import annotations
-
 import hashlib
 import sys
 import time
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import msgspec
 
 from inferometer.core.codec import document
 from inferometer.core.errors import DomainError, InferometerError
 from inferometer.version import __version__
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
 
 PROTOCOL = 1
 _CALIBRATIONS_BYTES = 500_000  # of documents that are sent along; of others only the hash is

@@ -5,8 +5,6 @@ killed goes on where it was. The runner has a lease of its own: a file that says
 cannot reach the hub, or is gone, does not renew it; the runner then stops by itself before the hub gives the job away.
 """
 
-from __future__ import annotations
-
 import errno
 import hashlib
 import json
@@ -107,7 +105,7 @@ class Holding:
         self.stopping = False
 
     @classmethod
-    def found(cls, client: HubClient, device: str, root: Path, state: Path, seams: Seams) -> Holding | None:
+    def found(cls, client: HubClient, device: str, root: Path, state: Path, seams: Seams) -> "Holding | None":
         """The job that an agent of this name had when it ended."""
         try:
             held = msgspec.json.decode((state / STATE).read_bytes(), type=Held)

@@ -3,22 +3,18 @@
 It outlives the agent: one that is started again reads where it was.
 """
 
-from __future__ import annotations
-
 import json
 import time
+from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import msgspec
 
 from inferometer.core.codec import decode, document
 from inferometer.core.errors import SchemaError
 from inferometer.core.job import JobEvent
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
 
 _PROGRESS_S = 1.0  # between two events of one stage: the hub keeps them all
 _MOST = 500  # that are sent at once

@@ -5,8 +5,6 @@ does not fit is refused before the function is called. The first parameter is wh
 knows the protocol; `server.py` speaks it.
 """
 
-from __future__ import annotations
-
 import inspect
 import math
 from collections.abc import Callable, Mapping

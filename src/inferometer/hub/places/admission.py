@@ -3,19 +3,14 @@
 What a job says beside its files is looked at by `requests.require_known`, wherever a job goes by.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from inferometer.core.errors import FormatError, TrustError
+from inferometer.core.job import Job, JobModel
 from inferometer.formats.resolve import read
 from inferometer.formats.trust.door import require_data
 from inferometer.hub.places.artifacts import companions
 from inferometer.hub.places.requests import model_path
-
-if TYPE_CHECKING:
-    from inferometer.core.job import Job, JobModel
 
 NATIVE_CODE = "native-code"  # what the owner of a device may allow: packages of AOTInductor that come with jobs
 _COMPILED = "aoti"

@@ -1,22 +1,15 @@
 """Reading a job's folder while it runs, wherever the folder is."""
 
-from __future__ import annotations
-
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from itertools import chain, repeat
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from typing import Protocol, TypeVar
 
 from inferometer.core import notices
 from inferometer.core.codec import decode
 from inferometer.core.errors import InferometerError, PlaceError, SchemaError
 from inferometer.core.frozen import frozen
-from inferometer.core.job import JobEvent, JobResult
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from inferometer.core.job import Job
+from inferometer.core.job import Job, JobEvent, JobResult
 
 EVENTS, RESULT, JOB, LOG = "events.jsonl", "result.json", "job.json", "runner.log"
 LOOK_S = 0.1

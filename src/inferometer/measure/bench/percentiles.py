@@ -6,20 +6,15 @@ like (Hahn & Meeker 1991, section 5.2). Of few readings none lies surely above a
 open, and the honest answer is "at least".
 """
 
-from __future__ import annotations
-
 import math
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Sequence
+from typing import Any
 
 from inferometer.core import statistics as plain
 from inferometer.core.errors import DomainError
+from inferometer.core.profile import Phase
 from inferometer.core.statistics import Percentile
 from inferometer.measure.bench.statistics import autocorrelation_time
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
-    from inferometer.core.profile import Phase
 
 
 def percentile_between(

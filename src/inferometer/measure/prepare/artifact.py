@@ -1,7 +1,5 @@
 """The file or folder that is written: which format its name asks for, whether it may be, and all of it or nothing."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os
@@ -10,8 +8,8 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import asdict, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+from inferometer.core.engine import EngineDescriptor
 from inferometer.core.errors import DomainError, FormatError, InferometerError
 from inferometer.core.frozen import frozen
 from inferometer.core.settings import cache_folder
@@ -20,9 +18,6 @@ from inferometer.known.files import row_named
 from inferometer.measure.prepare.carrying_out import model_files
 from inferometer.measure.prepare.chain import goals_of
 from inferometer.measure.prepare.steps import COMPANIONS, FOLDERS, SUFFIXES
-
-if TYPE_CHECKING:
-    from inferometer.core.engine import EngineDescriptor
 
 # What a prepared file was made of, so that advice about it can begin there: most formats lead to no other.
 #

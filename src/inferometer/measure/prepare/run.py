@@ -1,15 +1,14 @@
 """`prepare`: the steps of a chain, each carried out and proven, and the file that came of those that hold."""
 
-from __future__ import annotations
-
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from inferometer.core.device import LOCAL, is_local
+from inferometer.core.engine import EngineDescriptor
 from inferometer.core.errors import DomainError, InferometerError
 from inferometer.core.frozen import frozen
 from inferometer.core.graph import Graph, is_generative, require_layers
@@ -42,11 +41,6 @@ from inferometer.measure.prepare.source import source_of
 from inferometer.measure.prepare.steps import PrepareStep, require_tool
 from inferometer.measure.run.inputs import input_shapes
 from inferometer.predict.ask import device_for
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from inferometer.core.engine import EngineDescriptor
 
 SCHEMA = "inferometer.prepared/1"
 _PLAN = Plan(runs=15, warmup=3, seconds=0.0, seconds_at_most=60.0)

@@ -1,11 +1,9 @@
 """Every format that a target can run, tried within a budget, and those that no other beats in speed, size and drift."""
 
-from __future__ import annotations
-
 import re
 import time
+from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from inferometer.core.errors import DomainError, InferometerError
 from inferometer.core.frozen import frozen
@@ -14,10 +12,6 @@ from inferometer.known.engines import engine as engine_named
 from inferometer.measure.prepare.chain import formats_for
 from inferometer.measure.prepare.run import Prepared, PrepareRequest, carry_out_request
 from inferometer.measure.prepare.source import starting_format
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
 
 AS_IT_IS = "as it is"
 GOALS = ("drift", "latency", "size")
@@ -30,7 +24,7 @@ class Goal:
     name: str
     most: float
 
-    def met_by(self, row: Found) -> bool:
+    def met_by(self, row: "Found") -> bool:
         drift, latency, size = (None, None, None) if row.prepared is None else _figures(row.prepared)
         figure = {"drift": drift, "latency": latency, "size": size}[self.name]
         return figure is not None and figure <= self.most

@@ -1,12 +1,10 @@
 """What goes in: the user's file, or one made with random weights of a model that has none."""
 
-from __future__ import annotations
-
 import hashlib
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from inferometer.core.cache import is_kept
+from inferometer.core.engine import EngineDescriptor
 from inferometer.core.graph import Graph, is_generative
 from inferometer.core.notices import tell
 from inferometer.core.settings import cache_folder
@@ -17,9 +15,6 @@ from inferometer.measure.prepare.chain import usable
 from inferometer.measure.prepare.steps import SUFFIXES
 from inferometer.measure.run.model_file import config_hash
 from inferometer.version import __version__
-
-if TYPE_CHECKING:
-    from inferometer.core.engine import EngineDescriptor
 
 _MADE_OF = frozenset({"config", None})  # models without weights of their own: random ones are made
 

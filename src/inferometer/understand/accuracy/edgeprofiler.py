@@ -6,20 +6,16 @@ Six integers describe a model and five rates a machine. Everything is per token,
 weights. Nothing that this package predicts uses it: it is there to be compared with.
 """
 
-from __future__ import annotations
-
 from dataclasses import asdict, fields, replace
 from math import isfinite
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from inferometer.core.device import Device, Link, Sourced
 from inferometer.core.errors import DomainError, UnknownNameError
 from inferometer.core.frozen import frozen
+from inferometer.core.graph import Graph
 from inferometer.known.formulas.energy import edgeprofiler_energy
 from inferometer.known.formulas.memory import arithmetic_intensity
-
-if TYPE_CHECKING:
-    from inferometer.core.device import Device, Link, Sourced
-    from inferometer.core.graph import Graph
 
 PRECISIONS = {"FP32": 4, "FP16": 2, "INT8": 1}  # bytes per number
 FORMATS = {"f32": "FP32", "f16": "FP16", "i8": "INT8"}  # our names for them

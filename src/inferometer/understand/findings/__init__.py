@@ -1,7 +1,5 @@
 """The catalog of findings: a small function for each code, Case → Finding or None, and the order they are shown in."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 from inferometer.core.finding import SEVERITIES, Finding

@@ -3,13 +3,13 @@
 The sums are printed, so that a reader can see that they close.
 """
 
-from __future__ import annotations
-
 import re
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from inferometer.core.machine import instructions_per_cycle
+from inferometer.core.profile import OpTime, Phase, Profile, Verification
 from inferometer.core.request import UNATTRIBUTED, op_count, ops_by, outside_layers
 from inferometer.core.steps import summed_samples
 from inferometer.core.units import counted, format_capacity, format_quantity
@@ -30,11 +30,6 @@ from inferometer.understand.view.phrases import (
     uncounted_words,
 )
 from inferometer.understand.view.table import Bars, Column, ReportTable, columns, filled
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from inferometer.core.profile import OpTime, Phase, Profile, Verification
 
 # How the time of ops changes over the steps of a phase: whether attention takes longer the longer the cache is.
 

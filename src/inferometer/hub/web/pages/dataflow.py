@@ -1,14 +1,9 @@
 """Drawings of a profile: one generation, or one pass, laid out in time; and its layers, as small as in a list."""
 
-from __future__ import annotations
-
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
+from inferometer.core.profile import Phase, Profile
 from inferometer.core.steps import kept_steps
-
-if TYPE_CHECKING:
-    from inferometer.core.profile import Phase, Profile
 
 _MOST_SPANS = 40_000  # a drawing of more shows nothing more
 
