@@ -1,20 +1,14 @@
 """The verb that explains a profile as it was judged; one that never was, or is put on another device, is judged now."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from inferometer.api.naming import name_of_result, profile_of
+from inferometer.core.profile import Profile
+from inferometer.measure.bench.measurement import Measurement
 from inferometer.understand import explanation
+from inferometer.understand.explanation import Explanation
 from inferometer.understand.judging import judge_profile
 from inferometer.understand.resolve import device_behind, graph_behind, other_machine
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from inferometer.core.profile import Profile
-    from inferometer.measure.bench.measurement import Measurement
-    from inferometer.understand.explanation import Explanation
 
 
 def explain(

@@ -1,31 +1,25 @@
 """The verbs about services: `load` measures one, `simulate` predicts one, `plan` finds one."""
 
-from __future__ import annotations
-
+from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Unpack
+from typing import Any, Literal, Unpack
 
+from inferometer.core.device import Device
 from inferometer.core.errors import DomainError
+from inferometer.core.graph import Graph
+from inferometer.core.profile import Profile
+from inferometer.core.served import Objective
 from inferometer.core.traffic.arrivals import Arrivals, Process
 from inferometer.core.traffic.lengths import Lengths, listed_lengths, parse_lengths
 from inferometer.core.traffic.objectives import parse_objective
-from inferometer.core.traffic.traces import read_trace
+from inferometer.core.traffic.traces import RequestTrace, read_trace
 from inferometer.predict.ask import taking
+from inferometer.predict.asked import AskedOfService
 from inferometer.predict.fields import fields_that, in_python, require_fields
+from inferometer.predict.options import Options
 from inferometer.serving.load.plan import LoadPlan, LoadStep
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from inferometer.core.device import Device
-    from inferometer.core.graph import Graph
-    from inferometer.core.profile import Profile
-    from inferometer.core.served import Objective
-    from inferometer.core.traffic.traces import RequestTrace
-    from inferometer.predict.asked import AskedOfService
-    from inferometer.predict.options import Options
-    from inferometer.serving.plans.asked import Goal, PlanAnswer
-    from inferometer.serving.simulate.service import Routing, Signal
+from inferometer.serving.plans.asked import Goal, PlanAnswer
+from inferometer.serving.simulate.service import Routing, Signal
 
 Length = int | str
 Goals = str | tuple[str, ...]

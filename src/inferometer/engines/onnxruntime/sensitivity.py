@@ -1,18 +1,14 @@
 """How far a network's outputs drift when one of its layers alone has its weights in fewer bits."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from inferometer.engines.onnxruntime.convert import loaded_onnx
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-    from pathlib import Path
-
-    Array = np.ndarray[Any, Any]
+Array = np.ndarray[Any, Any]
 
 _PRODUCTS = {"Conv": 0, "ConvTranspose": 1, "Gemm": 1, "MatMul": 1}  # the axis that a weight's outputs run along
 

@@ -1,18 +1,13 @@
 """A cache of the runs that were just looked at: the profile of a run that has ended never changes."""
 
-from __future__ import annotations
-
 import threading
 from collections import OrderedDict
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
+from inferometer.core.profile import Run
 from inferometer.hub.web.pages.explaining import PageExplanation, page_explanation
-
-if TYPE_CHECKING:
-    from inferometer.core.profile import Run
-    from inferometer.store.store import Store
-    from inferometer.store.values import RunRow
+from inferometer.store.store import Store
+from inferometer.store.values import RunRow
 
 _MOST = 16
 _MOST_OPS = 200_000  # of all cached profiles together

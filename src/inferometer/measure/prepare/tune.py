@@ -4,32 +4,25 @@ Each is measured in turns with the best so far and kept where it is faster beyon
 once more against the engine's own choice: the best of many tries looks better than it is.
 """
 
-from __future__ import annotations
-
 import os
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, field, replace
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 from inferometer.core.device import LOCAL, is_local
 from inferometer.core.errors import DomainError, InferometerError
 from inferometer.core.frozen import frozen
 from inferometer.core.notices import tell
+from inferometer.core.profile import Verification
 from inferometer.engines.host import threads_of
 from inferometer.known.engines import engine as engine_named
-from inferometer.measure.bench.compare import compare
+from inferometer.measure.bench.compare import ComparedMetric, compare
 from inferometer.measure.bench.plan import Plan
+from inferometer.measure.prepare.run import PrepareRequest
 from inferometer.measure.run.against import measure_in_turns
 from inferometer.measure.run.model import MeasureRequest, verify_against
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from pathlib import Path
-
-    from inferometer.core.profile import Verification
-    from inferometer.measure.bench.compare import ComparedMetric
-    from inferometer.measure.prepare.run import PrepareRequest
 
 _PLAN = Plan(runs=15, warmup=3, seconds=0.0, seconds_at_most=60.0)  # as a step is proven
 _PROVIDERS = "providers"  # a key of an engine's `tuned` that is no option

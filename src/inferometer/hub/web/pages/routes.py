@@ -1,38 +1,27 @@
 """The pages. Each reads the store or the catalog and fills a template; none computes anything itself."""
 
-from __future__ import annotations
-
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any
 from urllib.parse import urlencode
 
 import msgspec
+from starlette.datastructures import QueryParams
+from starlette.requests import Request
 from starlette.responses import FileResponse, HTMLResponse, PlainTextResponse, RedirectResponse, Response
 from starlette.routing import Route
 
 from inferometer.core.errors import DomainError, InferometerError
 from inferometer.core.frozen import frozen
+from inferometer.core.profile import Run
 from inferometer.hub.web.answers import error_page
 from inferometer.hub.web.guard.people import may, may_change, noted, seen
 from inferometer.hub.web.rendering import render_template
 from inferometer.hub.web.run_cache import RunCache
-from inferometer.store.values import SORTS, Filter
+from inferometer.store.store import Store
+from inferometer.store.values import SORTS, Filter, RunRow
 from inferometer.understand.view.runs import machine_names
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from starlette.requests import Request
-
-    from inferometer.core.profile import Run
-    from inferometer.store.store import Store
-    from inferometer.store.values import RunRow
-
-    Page = Callable[[Request], Response]
-    from collections.abc import Iterable, Iterator, Mapping
-
-    from starlette.datastructures import QueryParams
-
+Page = Callable[[Request], Response]
 
 # A page of runs, as the URL asks for it: how to filter and sort, which columns to show, and where to continue.
 

@@ -6,32 +6,26 @@ Plans, simulations and what fits are answered on the page; a load test and a cal
 Catalog names only: a path, also as the file of a length, would let a visitor read this machine.
 """
 
-from __future__ import annotations
-
 import re
 import shlex
 import threading
 from collections import OrderedDict
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import Any
 
+from starlette.datastructures import QueryParams
+from starlette.requests import Request
+from starlette.responses import Response
 from starlette.routing import Route
 
 from inferometer.core.errors import DomainError, InferometerError
 from inferometer.core.frozen import frozen
+from inferometer.hub.fleet.desk import FleetDesk
 from inferometer.hub.web.answers import HubError
 from inferometer.hub.web.guard.catalog_names import catalog_device, catalog_model
 from inferometer.hub.web.guard.people import visitor_of
 from inferometer.hub.web.guard.security import own_address
 from inferometer.hub.web.pages.routes import html_page, with_error_page
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from starlette.datastructures import QueryParams
-    from starlette.requests import Request
-    from starlette.responses import Response
-
-    from inferometer.hub.fleet.desk import FleetDesk
 
 _MOST_REQUESTS = 5000  # of a simulation that somebody waits for
 _AT_ONCE = 2  # answers that are worked out at the same time: each takes a core for seconds
