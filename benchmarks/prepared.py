@@ -34,10 +34,10 @@ import inferometer as im
 from inferometer.core.errors import DomainError, InferometerError
 from inferometer.core.plugins import load_all
 from inferometer.core.settings import cache_folder
+from inferometer.core.sizes import bind
 from inferometer.core.workload import Workload
 from inferometer.engines.base import Target
 from inferometer.formats.resolve import read
-from inferometer.formats.sizes import bind
 from inferometer.formats.synth import synthesise
 from inferometer.known.engines import engine
 from inferometer.known.machine.detect.identity import this_machine

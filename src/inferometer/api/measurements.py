@@ -4,10 +4,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from inferometer.core import settings
-from inferometer.core.device import LOCAL, Device
+from inferometer.core.device import LOCAL, Device, Roof
 from inferometer.core.errors import InferometerError
 from inferometer.core.profile import Profile, Verification
-from inferometer.core.roof import Roof
 from inferometer.core.workload import Workload
 from inferometer.engines.base import require_ready
 from inferometer.measure.bench.loop import Progress

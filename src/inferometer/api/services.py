@@ -8,10 +8,9 @@ from inferometer.core.device import Device
 from inferometer.core.errors import DomainError
 from inferometer.core.graph import Graph
 from inferometer.core.profile import Profile
-from inferometer.core.served import Objective
+from inferometer.core.served import Objective, parse_objective
 from inferometer.core.traffic.arrivals import Arrivals, Process
 from inferometer.core.traffic.lengths import Lengths, listed_lengths, parse_lengths
-from inferometer.core.traffic.objectives import parse_objective
 from inferometer.core.traffic.traces import RequestTrace, read_trace
 from inferometer.predict.ask import taking
 from inferometer.predict.asked import AskedOfService

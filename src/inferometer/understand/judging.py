@@ -7,11 +7,10 @@ stored run gets the same explanation wherever it is read.
 from collections.abc import Mapping
 from dataclasses import replace
 
-from inferometer.core.device import Device
+from inferometer.core.device import Device, Roof
 from inferometer.core.errors import InferometerError
 from inferometer.core.graph import Graph
 from inferometer.core.profile import JudgedBy, Profile
-from inferometer.core.roof import Roof
 from inferometer.known.engines import engine_or_ideal
 from inferometer.measure.run.beside import with_prediction
 from inferometer.predict.applicable import meaningful

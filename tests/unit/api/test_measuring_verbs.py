@@ -12,7 +12,7 @@ from inferometer.core.errors import DomainError, InferometerError, SchemaError
 from inferometer.core.machine import MachineFacts
 from inferometer.core.profile import Environment, Provenance
 from inferometer.core.workload import Parallel, Precision, Workload
-from inferometer.known.atlas.nearest import AtlasComparison
+from inferometer.known.atlas.looking import AtlasComparison
 from inferometer.measure.calibrate import from_table as calibrating
 from inferometer.measure.run.isolate import ChildLimits
 from inferometer.measure.run.model import MeasuredRun, MeasureRequest

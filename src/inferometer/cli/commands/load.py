@@ -282,8 +282,8 @@ def command_line() -> str:
 
 
 def plan_from(url: str, options: LoadOptions, *, command: str | None = None) -> "LoadPlan":
+    from inferometer.core.served import parse_objective
     from inferometer.core.traffic.lengths import parse_lengths
-    from inferometer.core.traffic.objectives import parse_objective
     from inferometer.core.units import parse_quantity
     from inferometer.serving.asked import cancels_from, sharing_from, steps_from, trace_from
     from inferometer.serving.load.apis import (

@@ -69,10 +69,9 @@ def show(model: str, sizes: tuple[str, ...], form: str, **asked: Any) -> None:
     inferometer models show llama-3.1-8b --batch 8 --prompt 1 --context 4096
     inferometer models show model.onnx --size sequence=128
     """
-    from inferometer.core.sizes import with_given_sizes
+    from inferometer.core.sizes import bind, with_given_sizes
     from inferometer.core.workload import Precision, Workload
     from inferometer.formats.resolve import published_parameters, read
-    from inferometer.formats.sizes import bind
     from inferometer.predict.memory.inventory import inventory
     from inferometer.understand.view.listings import inventory_card, inventory_document, layer_table
 

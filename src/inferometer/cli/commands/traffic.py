@@ -79,7 +79,7 @@ def command(file: Path | None, out: Path | None, form: str, **options: Any) -> N
 
 
 def _trace(file: Path | None, options: dict[str, Any]) -> RequestTrace:
-    from inferometer.core.traffic.agents import Agents, made_up
+    from inferometer.core.traffic.demand import Agents, made_up
     from inferometer.core.traffic.lengths import parse_lengths
     from inferometer.core.traffic.traces import read_trace
 

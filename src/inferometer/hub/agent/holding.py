@@ -26,10 +26,9 @@ from inferometer.core.job import Job, JobFile, JobResult
 from inferometer.hub.agent.carrying_out import MADE, without_places
 from inferometer.hub.agent.reference import cool_down, measure_reference, moved
 from inferometer.hub.agent.runner import LEASE, alone
-from inferometer.hub.agent.told import EventTail, ToldLog
 from inferometer.hub.places import device_side
 from inferometer.hub.places.artifacts import ArtifactFolder, chunks_from
-from inferometer.hub.places.following import JOB, RESULT, result_in
+from inferometer.hub.places.following import JOB, RESULT, EventTail, ToldLog, result_in
 from inferometer.hub.places.hub_client import API, HubAwayError, HubClient, HubRefusalError, fetch, upload
 from inferometer.hub.places.local import FolderHere
 from inferometer.measure.bench.guard import Guard

@@ -25,12 +25,12 @@ from inferometer.hub.fleet.desk import FleetDesk
 from inferometer.hub.mcp.server import HubMcp
 from inferometer.hub.web.answers import answer, json_problem, problem, shown_failure, told
 from inferometer.hub.web.assets import STATIC, WEEK, compressed, static_asset, vega_bundle
+from inferometer.hub.web.caches import ListCache
 from inferometer.hub.web.guard.people import seen as seen_store
 from inferometer.hub.web.guard.people import visitor_of
 from inferometer.hub.web.guard.rules import Rules
 from inferometer.hub.web.guard.security import RequestGuard, StoreMark, client_of, sign_in_limit
 from inferometer.hub.web.guard.sign_in import sign_in_routes
-from inferometer.hub.web.page_cache import ListCache
 from inferometer.hub.web.pages.fleet import fleet_routes
 from inferometer.hub.web.pages.people import people_routes
 from inferometer.hub.web.pages.routes import routes

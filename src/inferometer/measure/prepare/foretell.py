@@ -13,8 +13,8 @@ from inferometer.core.engine import EngineDescriptor
 from inferometer.core.errors import DomainError, InferometerError
 from inferometer.core.frozen import frozen
 from inferometer.core.profile import Phase, Profile
+from inferometer.core.sizes import bind
 from inferometer.formats.resolve import read
-from inferometer.formats.sizes import bind
 from inferometer.known.engines import engine as engine_named
 from inferometer.measure.prepare.calibration import write_calibration
 from inferometer.measure.prepare.chain import chain_for, format_meant, formats_for, quantised_name

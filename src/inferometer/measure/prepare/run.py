@@ -15,10 +15,10 @@ from inferometer.core.graph import Graph, is_generative, require_layers
 from inferometer.core.notices import tell
 from inferometer.core.profile import Profile
 from inferometer.core.settings import cache_folder
+from inferometer.core.sizes import bind
 from inferometer.core.workload import Workload
 from inferometer.engines.order import ToolOrder
 from inferometer.formats.resolve import read
-from inferometer.formats.sizes import bind
 from inferometer.formats.trust.door import require_data
 from inferometer.known.engines import engine as engine_named
 from inferometer.known.files import row_named

@@ -22,11 +22,11 @@ from inferometer.core.profile import (
     Verification,
 )
 from inferometer.core.request import BETWEEN, PARTS, RUN, distinct_ops, phase_repeats
+from inferometer.core.sizes import bind
 from inferometer.core.structure import structure_of
 from inferometer.core.units import format_quantity
 from inferometer.core.workload import Workload
 from inferometer.engines.base import Event, Kernel
-from inferometer.formats.sizes import bind
 from inferometer.measure.bench.statistics import summarise
 from inferometer.measure.run.correct import Corrected, correct, rest_of, steady_mean
 from inferometer.measure.run.layers import Layers, graph_layers

@@ -10,7 +10,7 @@ from math import fsum
 
 from inferometer.core.frozen import frozen
 from inferometer.core.profile import OpTime, Phase
-from inferometer.core.steps import sampled_steps
+from inferometer.core.request import sampled_steps
 from inferometer.engines.base import GRAPH_LAUNCH, Kernel
 from inferometer.measure.run.correct import Corrected, capped, steady_mean
 from inferometer.measure.run.layers import GraphLayer, Layers, layer_kind, main_layer

@@ -10,8 +10,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from inferometer.core.profile import OpTime, Phase, Profile
-from inferometer.core.request import BETWEEN, outside_layers
-from inferometer.core.steps import sampled_steps, step_times
+from inferometer.core.request import BETWEEN, outside_layers, sampled_steps, step_times
 from inferometer.core.trace import Segment, Span, Trace
 
 _LAYER = re.compile(r"(?:^|[._/])(?:layers?|blk|h|blocks?)[._/](\d+)(?:[._/]|$)")

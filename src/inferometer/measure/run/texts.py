@@ -10,8 +10,7 @@ from typing import Any, cast
 from inferometer.core.errors import InferometerError
 from inferometer.core.frozen import frozen
 from inferometer.core.profile import Environment
-from inferometer.core.request import RUN
-from inferometer.core.steps import kept_steps
+from inferometer.core.request import RUN, kept_steps
 from inferometer.engines.base import Event, Kernel, Request, Runtime, TextSession, instrumented_again
 from inferometer.known.machine.detect import LocalMachine
 from inferometer.known.machine.health.host_calls import host_call_s

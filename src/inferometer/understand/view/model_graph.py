@@ -67,7 +67,7 @@ def _structure(profile: Profile) -> tuple[Structure, str | None]:
     """The one stored with the run, the catalog's, or the rows of the profile one after the other."""
     if profile.structure is not None:
         return profile.structure, None
-    from inferometer.formats.sizes import bind  # noqa: PLC0415 - only runs of before, and predictions
+    from inferometer.core.sizes import bind  # noqa: PLC0415 - only runs of before, and predictions
     from inferometer.understand.resolve import graph_behind  # noqa: PLC0415 - as above
 
     try:

@@ -10,8 +10,7 @@ from typing import Any
 
 from inferometer.core.machine import instructions_per_cycle
 from inferometer.core.profile import OpTime, Phase, Profile, Verification
-from inferometer.core.request import UNATTRIBUTED, op_count, ops_by, outside_layers
-from inferometer.core.steps import summed_samples
+from inferometer.core.request import UNATTRIBUTED, op_count, ops_by, outside_layers, summed_samples
 from inferometer.core.units import counted, format_capacity, format_quantity
 from inferometer.measure.bench.statistics import summarise
 from inferometer.understand.view.cards import Card, Fact, View

@@ -15,7 +15,7 @@ import numpy as np
 
 from inferometer.core.errors import UnknownNameError
 from inferometer.core.units import format_quantity
-from inferometer.measure.bench.percentiles import percentile_between
+from inferometer.measure.bench.statistics import percentile_between
 from inferometer.measure.spans.batch import DEVICE
 from inferometer.measure.spans.build import batches_of
 from inferometer.measure.spans.flow import flow

@@ -8,7 +8,7 @@ from urllib.parse import urlencode
 
 from inferometer.core.errors import DomainError, InferometerError
 from inferometer.core.profile import Phase, Profile, Run
-from inferometer.core.steps import kept_steps
+from inferometer.core.request import kept_steps
 from inferometer.core.units import format_quantity
 from inferometer.hub.web.pages.run import environment_text
 from inferometer.measure.bench.compare import ComparedMetric, Comparison, compare

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from inferometer.core.profile import Phase, Profile
-from inferometer.core.steps import kept_steps
+from inferometer.core.request import kept_steps
 
 _MOST_SPANS = 40_000  # a drawing of more shows nothing more
 

@@ -14,9 +14,9 @@ from inferometer.core.errors import DomainError, InferometerError
 from inferometer.core.frozen import frozen
 from inferometer.core.profile import Run
 from inferometer.hub.web.answers import error_page
+from inferometer.hub.web.caches import RunCache
 from inferometer.hub.web.guard.people import may, may_change, noted, seen
 from inferometer.hub.web.rendering import render_template
-from inferometer.hub.web.run_cache import RunCache
 from inferometer.store.store import Store
 from inferometer.store.values import SORTS, Filter, RunRow
 from inferometer.understand.view.runs import machine_names

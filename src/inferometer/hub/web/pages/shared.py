@@ -10,9 +10,9 @@ from starlette.routing import Route
 
 from inferometer.core.profile import Profile, Run
 from inferometer.hub.web.answers import HubError
+from inferometer.hub.web.caches import RunCache
 from inferometer.hub.web.guard.security import RateLimit, client_of
 from inferometer.hub.web.pages.routes import html_page, json_answer, with_error_page
-from inferometer.hub.web.run_cache import RunCache
 from inferometer.store.store import Store
 
 _FORM = re.compile(r"ifl_[\w-]{43}")
