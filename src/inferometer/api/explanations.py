@@ -1,4 +1,7 @@
-"""The verb that explains a profile as it was judged; one that never was, or is put on another device, is judged now."""
+"""The verbs that look at results: `explain` and `compare`.
+
+A profile is explained as it was judged; one that never was, or is put on another device, is judged now.
+"""
 
 from pathlib import Path
 

@@ -1,4 +1,7 @@
-"""Lists of runs, kept as long as nobody writes to the store: two hundred people who look at one list make it once."""
+"""What a hub keeps ready: lists of runs while nobody writes to the store, and the runs that were just looked at.
+
+Two hundred people who look at one list make it once.
+"""
 
 import asyncio
 import threading

@@ -1,4 +1,7 @@
-"""Looking things up: which rows are of a model, on a device, in an engine. `inferometer.atlas(…)` is the verb."""
+"""Looking things up: which rows are of a model, on a device, in an engine; and the row nearest to a question.
+
+`inferometer.atlas(…)` is the verb.
+"""
 
 from collections.abc import Callable, Iterable
 from dataclasses import field

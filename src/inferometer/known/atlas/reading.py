@@ -1,4 +1,4 @@
-"""A CSV file of any known form → a table, and the lines set aside.
+"""A CSV file of any known form → a table, and the lines set aside; and the tables that users add themselves.
 
 The form is recognised by the columns, not by the file's name, so a file with other devices and models reads as well.
 """

@@ -1,4 +1,4 @@
-"""Statistics of runs that numpy makes quick: bootstrap intervals, settling, drift, and what a sample can detect.
+"""Statistics of runs that numpy makes quick: intervals, settling, drift, and what a sample can detect.
 
 The plain ones (median, percentiles, spread, fence) are in `core.statistics`; rank tests are in `ranks`.
 """

@@ -1,4 +1,7 @@
-"""Every format that a target can run, tried within a budget, and those that no other beats in speed, size and drift."""
+"""What is searched for: the format that a target runs best, and the settings that its engine opens it with.
+
+Every format is tried within a budget; those stay that no other beats in speed, size and drift.
+"""
 
 import os
 import re
