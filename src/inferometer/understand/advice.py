@@ -16,9 +16,8 @@ from inferometer.core.workload import Precision
 from inferometer.formats.resolve import read
 from inferometer.known.engines import known_engine
 from inferometer.known.files import row_named
-from inferometer.measure.prepare.artifact import origin_of
+from inferometer.measure.prepare.artifact import origin_of, starting_format
 from inferometer.measure.prepare.chain import chain_for, formats_for
-from inferometer.measure.prepare.source import starting_format
 from inferometer.measure.prepare.steps import SUFFIXES, PrepareStep
 from inferometer.predict.change import parse_change
 from inferometer.predict.gains import Gain

@@ -236,8 +236,8 @@ def _tuned(path: Path | None, request: PrepareRequest, budget_s: float) -> Tuned
     """Of a file that was prepared, else of the model as it is."""
     from inferometer.core.notices import told_to
     from inferometer.known.engines import engine
+    from inferometer.measure.prepare.artifact import source_of, starting_format
     from inferometer.measure.prepare.search import tune
-    from inferometer.measure.prepare.source import source_of, starting_format
 
     if path is None:
         target = engine(request.runtime)

@@ -18,7 +18,7 @@ from inferometer.core.frozen import frozen
 from inferometer.core.graph import Graph, Op, Tensor
 from inferometer.formats.networks.shipped import networks, shipped_graph
 from inferometer.formats.torch.pretrained import import_torch, read_module
-from inferometer.known.networks import NetworkName
+from inferometer.known.zoo import NetworkName
 
 # A network of an installed package as a graph: built on the meta device (no weights), traced, its batch left open.
 #

@@ -90,7 +90,7 @@ class Access:
             return catalog_model(text)
         from inferometer.formats.networks.named import net_named  # noqa: PLC0415 - a server starts without
         from inferometer.known.files import row_named  # noqa: PLC0415 - as above
-        from inferometer.known.networks import network_named  # noqa: PLC0415 - as above
+        from inferometer.known.zoo import network_named  # noqa: PLC0415 - as above
 
         return self.file_or_name(text, lambda name: row_named("models", name) or net_named(name) or network_named(name))
 

@@ -19,8 +19,8 @@ from inferometer.formats.resolve import read
 from inferometer.hub.places.base import LocalFiles
 from inferometer.hub.places.device_side import CHUNK, artifact_path, hash_file, part_path, seal, write_whole
 from inferometer.known.files import is_built_in, row_named
-from inferometer.known.networks import require_file
 from inferometer.known.zoo import model as catalog_model
+from inferometer.known.zoo import require_file
 
 _REMEMBERED = 4096  # hashes of files, the last used
 _GGUF_PART = re.compile(r"(.*)-\d{5}-of-\d{5}\.gguf")

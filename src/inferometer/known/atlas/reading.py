@@ -15,9 +15,8 @@ from inferometer.core.errors import DomainError, FormatError, InferometerError, 
 from inferometer.core.frozen import frozen
 from inferometer.known.atlas.form import CsvLine, LineError, PublishedForm, open_csv
 from inferometer.known.atlas.measurement import PublishedMeasurement, SetAside
-from inferometer.known.atlas.shipped import ENDING, load, own_datasets, own_folder, shipped_datasets
+from inferometer.known.atlas.shipped import ENDING, load, own_datasets, own_folder, shipped_datasets, write_table
 from inferometer.known.atlas.sources.tidy import OWN
-from inferometer.known.atlas.storing import write_table
 from inferometer.known.atlas.table import AtlasTable, joined, table_of
 
 # The forms, the ones with the most telling columns first; our own tidy form is the last.

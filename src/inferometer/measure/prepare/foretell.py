@@ -16,11 +16,11 @@ from inferometer.core.profile import Phase, Profile
 from inferometer.core.sizes import bind
 from inferometer.formats.resolve import read
 from inferometer.known.engines import engine as engine_named
+from inferometer.measure.prepare.artifact import source_of, starting_format
 from inferometer.measure.prepare.calibration import write_calibration
 from inferometer.measure.prepare.chain import chain_for, format_meant, formats_for, quantised_name
 from inferometer.measure.prepare.proof import ask_in_formats, on_one_basis
 from inferometer.measure.prepare.run import PrepareRequest
-from inferometer.measure.prepare.source import source_of, starting_format
 from inferometer.measure.run.inputs import input_shapes
 from inferometer.predict.gains import Gain, gain_of
 

@@ -23,7 +23,15 @@ from inferometer.formats.trust.door import require_data
 from inferometer.known.engines import engine as engine_named
 from inferometer.known.files import row_named
 from inferometer.measure.bench.plan import Plan
-from inferometer.measure.prepare.artifact import Origin, bytes_of, goal_of, keep_origin, require_another, written
+from inferometer.measure.prepare.artifact import (
+    Origin,
+    bytes_of,
+    goal_of,
+    keep_origin,
+    require_another,
+    source_of,
+    written,
+)
 from inferometer.measure.prepare.calibration import RANDOM, ports_of, write_calibration
 from inferometer.measure.prepare.carrying_out import Made, carry_out
 from inferometer.measure.prepare.chain import chain_for, format_meant, formats_for, quantised_name
@@ -37,7 +45,6 @@ from inferometer.measure.prepare.proof import (
     reference_for,
     verified,
 )
-from inferometer.measure.prepare.source import source_of
 from inferometer.measure.prepare.steps import PrepareStep, require_tool
 from inferometer.measure.run.inputs import input_shapes
 from inferometer.predict.ask import device_for

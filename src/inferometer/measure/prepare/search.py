@@ -20,9 +20,9 @@ from inferometer.engines.host import threads_of
 from inferometer.known.engines import engine as engine_named
 from inferometer.measure.bench.compare import ComparedMetric, compare
 from inferometer.measure.bench.plan import Plan
+from inferometer.measure.prepare.artifact import starting_format
 from inferometer.measure.prepare.chain import formats_for
 from inferometer.measure.prepare.run import Prepared, PrepareRequest, carry_out_request
-from inferometer.measure.prepare.source import starting_format
 from inferometer.measure.run.against import measure_in_turns
 from inferometer.measure.run.model import MeasureRequest, verify_against
 

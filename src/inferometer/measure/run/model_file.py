@@ -28,8 +28,8 @@ from inferometer.formats.resolve import read
 from inferometer.known.engines import ranked_engines
 from inferometer.known.files import row_named
 from inferometer.known.machine.local import local_device
-from inferometer.known.networks import require_file
 from inferometer.known.zoo import model as catalog_model
+from inferometer.known.zoo import require_file
 from inferometer.predict.memory.footprint import footprint
 from inferometer.version import __version__
 

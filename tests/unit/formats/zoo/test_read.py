@@ -12,7 +12,7 @@ from inferometer.formats.networks import read as reading
 from inferometer.formats.networks.named import read_net, shipped_nets
 from inferometer.formats.networks.shipped import index, networks
 from inferometer.formats.resolve import read
-from inferometer.known.networks import network_named
+from inferometer.known.zoo import network_named
 from inferometer.predict.ask import ask, model_graph
 from inferometer.predict.work.count import graph_work
 

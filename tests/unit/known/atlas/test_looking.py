@@ -10,8 +10,7 @@ from inferometer.core.errors import DomainError, UnknownNameError
 from inferometer.known.atlas import reading
 from inferometer.known.atlas.looking import AtlasComparison, atlas, count_published, nearest_published
 from inferometer.known.atlas.measurement import PublishedMeasurement
-from inferometer.known.atlas.shipped import load, own_folder
-from inferometer.known.atlas.storing import write_table
+from inferometer.known.atlas.shipped import load, own_folder, write_table
 from inferometer.known.atlas.table import table_of
 
 TIDY = "device,model,engine,quantity,figure,figure_unit,batch,weights,date\n"
