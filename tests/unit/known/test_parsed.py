@@ -4,6 +4,7 @@ import json
 
 from inferometer.known import devices, files
 from inferometer.known.files import parsed_files
+from inferometer.understand.view import catalog_tables
 
 ROW = '[devices.one]\ntitle = "One"\nyear = 2024\n'
 
@@ -55,7 +56,7 @@ def test_the_list_of_devices_is_made_again_only_when_the_catalog_changes(tmp_pat
     first = catalog_tables.device_records()
     assert first == [catalog_tables.device_record(device) for device in devices().values()]
     with monkeypatch.context() as without:
-        without.setattr(records, "devices", None)
+        without.setattr(catalog_tables, "devices", None)
         assert catalog_tables.device_records() == first
     monkeypatch.setenv("INFEROMETER_CATALOG", str(tmp_path))
     for stated, clock_hz in (("1 GHz", 1e9), ("2 GHz", 2e9)):
