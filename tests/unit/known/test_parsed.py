@@ -4,7 +4,7 @@ import json
 
 from inferometer.known import devices, files
 from inferometer.known.files import parsed_files
-from inferometer.understand.view import catalog_tables
+from inferometer.understand.view import records
 
 ROW = '[devices.one]\ntitle = "One"\nyear = 2024\n'
 
@@ -53,20 +53,20 @@ clock = "1 GHz"
 
 def test_the_list_of_devices_is_made_again_only_when_the_catalog_changes(tmp_path, monkeypatch):
     monkeypatch.setenv("INFEROMETER_CACHE", str(tmp_path / "cache"))
-    first = catalog_tables.device_records()
-    assert first == [catalog_tables.device_record(device) for device in devices().values()]
+    first = records.device_records()
+    assert first == [records.device_record(device) for device in devices().values()]
     with monkeypatch.context() as without:
-        without.setattr(catalog_tables, "devices", None)
-        assert catalog_tables.device_records() == first
+        without.setattr(records, "devices", None)
+        assert records.device_records() == first
     monkeypatch.setenv("INFEROMETER_CATALOG", str(tmp_path))
     for stated, clock_hz in (("1 GHz", 1e9), ("2 GHz", 2e9)):
         (tmp_path / "mine.toml").write_text(BOARD.replace("1 GHz", stated))
         files._READ.clear()
         files._made.cache_clear()
-        assert catalog_tables.device_records()[-1]["clock"] == clock_hz
+        assert records.device_records()[-1]["clock"] == clock_hz
 
 
 def test_a_list_is_made_where_nothing_can_be_kept(tmp_path, monkeypatch):
     (tmp_path / "file").write_text("no folder")
     monkeypatch.setenv("INFEROMETER_CACHE", str(tmp_path / "file"))
-    assert len(catalog_tables.device_records()) == len(devices())
+    assert len(records.device_records()) == len(devices())

@@ -14,8 +14,8 @@ from inferometer.predict.memory.fit import fit
 from inferometer.predict.options import EnergyCosts, Options
 from inferometer.predict.sweep import run_study, study_of
 from inferometer.understand.view.cards import device_card
-from inferometer.understand.view.catalog_tables import ops_per_joule
 from inferometer.understand.view.phrases import phase_remarks
+from inferometer.understand.view.records import ops_per_joule
 from unit.predict.decoders import LLAMA_3_1_8B, project, tokens
 from unit.predict.machines import MACHINE, WIRE, machine, stated
 

@@ -26,8 +26,8 @@ def command(context: click.Context, where: tuple[str, ...], form: str) -> None:
     if context.invoked_subcommand is not None:
         return
     from inferometer.known.where import matching
-    from inferometer.understand.view.catalog_tables import DEVICE_FIELDS, device_records
     from inferometer.understand.view.listings import device_table
+    from inferometer.understand.view.records import DEVICE_FIELDS, device_records
 
     efficiency = any("ops_per_joule" in condition for condition in where)
     print_table(device_table(matching(device_records(efficiency=efficiency), where, DEVICE_FIELDS)), form)

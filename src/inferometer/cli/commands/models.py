@@ -43,8 +43,8 @@ def command(context: click.Context, where: tuple[str, ...], form: str) -> None:
     from inferometer.known import models
     from inferometer.known.where import matching
     from inferometer.known.zoo import PREFIXES
-    from inferometer.understand.view.catalog_tables import MODEL_FIELDS, model_record
     from inferometer.understand.view.listings import model_table
+    from inferometer.understand.view.records import MODEL_FIELDS, model_record
 
     listed = list(map(model_record, models().values()))
     if any(prefix.rstrip(":") in condition for prefix in PREFIXES for condition in where):

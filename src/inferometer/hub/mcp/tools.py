@@ -264,8 +264,8 @@ def devices(access: Access, *, name: str | None = None, where: Names = None) -> 
     from inferometer.core.codec import document
     from inferometer.known import device
     from inferometer.known.where import matching
-    from inferometer.understand.view.catalog_tables import DEVICE_FIELDS, device_records
     from inferometer.understand.view.listings import device_table
+    from inferometer.understand.view.records import DEVICE_FIELDS, device_records
     from inferometer.understand.view.render import records
 
     if name is not None:
@@ -287,8 +287,8 @@ def models(access: Access, *, name: str | None = None, where: Names = None) -> M
     from inferometer.known.where import matching
     from inferometer.predict.ask import model_graph
     from inferometer.predict.memory.inventory import inventory
-    from inferometer.understand.view.catalog_tables import MODEL_FIELDS, model_record
     from inferometer.understand.view.listings import inventory_document, model_table
+    from inferometer.understand.view.records import MODEL_FIELDS, model_record
     from inferometer.understand.view.render import records
 
     if name is not None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from inferometer.core.dtypes import DTYPES
 from inferometer.core.frozen import frozen
 from inferometer.core.units import format_capacity, format_quantity
-from inferometer.understand.view.catalog_tables import ops_per_joule
+from inferometer.understand.view.records import ops_per_joule
 from inferometer.understand.view.table import ReportTable
 
 if TYPE_CHECKING:

@@ -20,7 +20,6 @@ from inferometer.known.machine.health.check import Check
 from inferometer.known.zoo import CatalogModel
 from inferometer.predict.memory.footprint import Footprint
 from inferometer.understand.view.cards import Card, _domain, device_card, formula_card
-from inferometer.understand.view.catalog_tables import device_record, model_record, ops_per_joule
 from inferometer.understand.view.demo import host_facts
 from inferometer.understand.view.listings import (
     _covered,
@@ -33,6 +32,7 @@ from inferometer.understand.view.listings import (
     layer_table,
     synthesis_table,
 )
+from inferometer.understand.view.records import device_record, model_record, ops_per_joule
 
 MIB = 2**20
 

@@ -21,9 +21,10 @@ from inferometer.known.formulas.listing import formula_document
 from inferometer.known.formulas.registry import SECTIONS, all_formulas, find_formula
 from inferometer.predict.fields import FIELDS
 from inferometer.predict.sweep.columns import COLUMNS, HIGHER_IS_BETTER, INPUTS, unit_of
-from inferometer.understand.view.catalog_tables import TABLES, catalog_table, device_record, model_record
+from inferometer.understand.view.catalog_tables import TABLES, catalog_table
 from inferometer.understand.view.charts.render import COLOURS, column_title
 from inferometer.understand.view.published import listing_row
+from inferometer.understand.view.records import device_record, model_record
 from inferometer.understand.view.table import cell_text
 
 _FIRST_MODEL, _FIRST_DEVICES = "llama-3.2-1b", ("nvidia-h200", "nvidia-l4", "raspberry-pi-5")

@@ -26,8 +26,8 @@ from inferometer.predict.options import HostCosts, Options, Speculative
 from inferometer.predict.running import has_images
 from inferometer.predict.served.question import serving_answer
 from inferometer.understand.accuracy.edgeprofiler import edgeprofiler_rows
-from inferometer.understand.view.catalog_tables import model_record
 from inferometer.understand.view.predictions import time_by_rung
+from inferometer.understand.view.records import model_record
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
