@@ -44,7 +44,7 @@ def load(  # noqa: PLR0913 - everything that a load test is asked
 ) -> Profile:
     """Load a service and measure what its users see: `load("http://localhost:8000", concurrency=8)`.
 
-    One of `rate` (requests a second), `concurrency` (so many at once) or `trace` (a file) says how; with a trace, the
+    One of `rate` (requests a second), `concurrency` (requests at once) or `trace` (a file) says how; with a trace, the
     others are of its sessions. The profile's `served` has every request; `inferometer load --help` explains more.
     """
     from inferometer.serving.load.run import load as load_service  # noqa: PLC0415 - sockets, for this alone
@@ -204,7 +204,7 @@ def plan(  # noqa: PLR0913 - everything that a plan depends on
 
 
 def asked_traffic(trace: str | Path | None, rate: float | None) -> tuple[RequestTrace | None, float]:
-    """The trace to plan for, and requests a second: those that were asked for, or the trace's own."""
+    """The trace to plan for, and requests a second: the rate that was asked for, or the trace's own."""
     if trace is None:
         if rate is None:
             raise DomainError("A plan needs to know what comes.", remedy="Say it: rate=50, or trace='requests.jsonl'.")

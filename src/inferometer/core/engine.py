@@ -94,7 +94,7 @@ class RuntimeEffects:
 
     `fused` names op kinds (`norm`, or `norm:batch` for one of its forms) that run inside their neighbours, wherever
     they stand or, as `convolution+activation:relu`, only in a group that begins with such an op: `chains` joins them
-    with each other, `epilogues` also with the product before them. `unfused` are those that stay apart behind an op of
+    with each other, `epilogues` also with the product before them. `unfused` are kinds that stay apart behind an op of
     a format (`convolution:i8+activation:sigmoid`). `passes` says how many kernels an op of a kind, of a form, or of a
     kind that reads a format (`convolution:i8`) takes, each of which moves its activations once; `convolution:dynamic`
     is one that quantises what it reads. `arithmetic` lists, for a number format, the formats it is computed in, the

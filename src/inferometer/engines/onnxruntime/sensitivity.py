@@ -39,7 +39,7 @@ def weight_drifts(path: Path, inputs: Sequence[Mapping[str, Array]], *, bits: in
 
 
 def rounded_weight(array: Array, axis: int, bits: int) -> Array:
-    """The weight in so many bits and back: whole numbers about zero, with one scale for each output."""
+    """The weight rounded to `bits` bits and back: whole numbers about zero, with one scale for each output."""
     most = 2 ** (bits - 1) - 1
     rest = tuple(index for index in range(array.ndim) if index != axis % array.ndim)
     scale = np.maximum(np.abs(array).max(axis=rest, keepdims=True), np.finfo(array.dtype).tiny) / most

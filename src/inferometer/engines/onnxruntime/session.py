@@ -186,7 +186,7 @@ class DecoderSession(Tokenising):
                 return
 
     def _deep(self, depth: int) -> list[Any]:
-        """A cache with so many tokens in it."""
+        """A cache with `depth` tokens in it."""
         cache = self._empty()
         for start in range(0, depth, _DEPTH_CHUNK):
             count = min(_DEPTH_CHUNK, depth - start)

@@ -279,7 +279,7 @@ def _engine_flow(
 
 
 def _file_flow(original: Topology, rows: Sequence[NodeRow], kernel_of: Mapping[str, str]) -> NameFlow:
-    """The file's nodes, without those that only pass on what they are given."""
+    """The file's nodes, without nodes that only pass on what they are given."""
     makers = {name: node.name for node in rows for name in node.outputs} | dict.fromkeys(original.inputs, _GIVEN)
     before: dict[str, list[str]] = {_GIVEN: []}
     for node in rows:

@@ -149,7 +149,7 @@ def file_topology(nodes: Sequence[FileNode]) -> Topology:
 
 @frozen
 class CounterReading:
-    """Counters by kernel after so many steps, seconds."""
+    """Seconds by kernel, as the counters stood after a number of steps."""
 
     steps: int = 0
     means_s: Mapping[str, float] = field(default_factory=dict)

@@ -334,7 +334,7 @@ _NAMES = {
     "scaled_dot_product_attention": ("query", "key", "value", "attn_mask", "dropout_p", "is_causal"),
 }  # fmt: skip
 _USUAL = ("self", "dim")
-# Operators that name the order of axes in memory, as those that leave it to strides.
+# Operators that name the order of axes in memory → the same operator that leaves it to strides.
 _ALIKE = {
     "dim_order_ops::_to_dim_order_copy": "aten::_to_copy",
     "dim_order_ops::_clone_dim_order": "aten::clone",

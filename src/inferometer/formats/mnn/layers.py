@@ -127,7 +127,7 @@ class MnnSite:
         self.node = NodeWriter(self.op.name, self.op.type, self.op.inputs, self.op.outputs, self.number).node
 
     def weight(self, part: str, dims: tuple[int, ...], element: int = _F32, *, apart: bool = False) -> str:
-        """A stored tensor; those that lie `apart` are in a file of their own, which may be gone."""
+        """A stored tensor; one that lies `apart` is in a file of its own, which may be gone."""
         name = f"{self.op.name}.{part}"
         kind = ELEMENTS[element].name
         self.stored[name] = TensorDef(
@@ -367,7 +367,7 @@ def _rank(site: MnnSite) -> list[Node]:
 
 
 def _slice_tf(site: MnnSite) -> list[Node]:
-    """From `begin` on, so many: ONNX wants the ends. A size of −1 means all that is left."""
+    """A beginning and a size each: ONNX wants the ends. A size of −1 means all that is left."""
     if len(site.op.inputs) < 3:
         return site.unknown()
     data, begin, size = site.op.inputs[:3]

@@ -66,7 +66,7 @@ class NcnnSite:
         return self.sizes.get(self.layer.bottoms[index]) if index < len(self.layer.bottoms) else None
 
     def laid_out(self, sizes: Sizes) -> list[Node]:
-        """The numbers that go in, in other sizes; those that are not known are named and not counted."""
+        """The numbers that go in, in other sizes; an unknown one is named and not counted."""
         if not sizes or None in sizes or sum(size == -1 for size in sizes) > 1:
             return [self.node(self.layer.type, domain=DOMAIN)]
         shape = self.numbers("shape", (1, *(size for size in sizes if size is not None)))

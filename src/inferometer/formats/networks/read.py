@@ -156,7 +156,7 @@ def _timm_usual(name: str) -> tuple[int, int, int]:
 
 
 def _torchvision_names() -> Iterable[str]:
-    """Those of images: not of video, of optical flow, or quantised; of the detectors those that look once."""
+    """Networks of images: not of video, of optical flow, or quantised; of the detectors, the single-stage ones."""
     models = import_module("torchvision.models")
     modules = (models, models.segmentation)
     known = [name for module in modules for name in models.list_models(module=module)]

@@ -182,7 +182,7 @@ _BITS = {"string": None, "f8e8m0": 8, "u2": 2, "f6e2m3": 6, "f6e3m2": 6}  # form
 
 
 def element_bytes(name: str, count: int) -> int | None:
-    """Bytes that so many elements take when stored raw; None for text, which has no size of its own."""
+    """Bytes that `count` elements take when stored raw; None for text, which has no size of its own."""
     if name in _BITS:
         bits = _BITS[name]
         return None if bits is None else -(-count * bits // 8)

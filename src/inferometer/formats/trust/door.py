@@ -45,7 +45,7 @@ _FILES = ("_file", "filename", "file_name")
 
 
 def config_faults(path: Path) -> Iterator[str]:
-    """Of the configs of a folder, or of a file and those that lie beside it."""
+    """Of the configs of a folder, or of a file and the files beside it."""
     folder = path if path.is_dir() else path.parent
     for file in sorted({*folder.glob("*.json"), *([path] if path.suffix == ".json" else ())}):
         if file.name in _LARGE or not file.is_file() or file.stat().st_size > _MOST_BYTES:

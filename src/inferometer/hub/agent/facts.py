@@ -38,7 +38,7 @@ def parse_labels(texts: Sequence[str]) -> dict[str, list[str]]:
 
 
 def registration(name: str, chosen: Mapping[str, Sequence[str]]) -> dict[str, Any]:
-    """What the hub is told. Labels that were chosen come before those that were found."""
+    """What the hub is told. Labels that a person chose come before labels that were found."""
     from inferometer.core.plugins import listed  # noqa: PLC0415 - as above
     from inferometer.engines.listing import runtime_records  # noqa: PLC0415 - as above
     from inferometer.hub.box.found import means_here  # noqa: PLC0415 - tries what the system has

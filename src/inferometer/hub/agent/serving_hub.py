@@ -25,7 +25,7 @@ _REGISTER_S = 600.0  # so often it says anew what it has: an engine may have bee
 
 @frozen
 class AgentPlan:
-    """`jobs` ends the agent after so many; None goes on."""
+    """The agent ends after `jobs` jobs; with None it goes on."""
 
     name: str
     root: Path

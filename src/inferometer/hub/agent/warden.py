@@ -428,7 +428,7 @@ class Warden:
 
 
 class _BoxEvents:
-    """The events of a box, which may write anything into them: a line at most of a size, and so many."""
+    """The events of a box, which may write anything into them: lines up to a length, and up to a number of them."""
 
     def __init__(self, path: Path) -> None:
         self._path, self._offset, self._left = path, 0, _EVENTS

@@ -66,7 +66,7 @@ class Dispatcher:
         self._fleet, self._tidy = fleet, tidy or fleet.tidy
         self._waiters: dict[str, _Waiter] = {}
         self._unheard: set[str] = set()  # devices that were given a job while they were not listening
-        self._idle: dict[str, FleetDevice] = {}  # those that waited in vain, and will ask again at once
+        self._idle: dict[str, FleetDevice] = {}  # devices that waited in vain, and will ask again at once
         self._loop: asyncio.AbstractEventLoop | None = None
         self._bell: asyncio.Event | None = None
         self._task: asyncio.Task[None] | None = None
@@ -185,7 +185,7 @@ def _answer_none(waiter: _Waiter) -> None:
 
 
 def _batch(waiters: Mapping[str, _Waiter], wishes: list[_Wish]) -> list[tuple[_Waiter, _Wish]]:
-    """Some of those that a wish fits, no more than there are jobs, who has waited longest first; it is counted down."""
+    """Some of the devices that a wish fits, no more than there are jobs, longest waiting first; it is counted down."""
     batch: list[tuple[_Waiter, _Wish]] = []
     for waiter in waiters.values():
         fitting = (wish for wish in wishes if wish.count and fits(wish.wanted, waiter.device, waiter.labels))

@@ -19,7 +19,7 @@ _COMPILED = "aoti"
 def require_files(job: Job, folder: Path, *, native_code: bool = False) -> tuple[str, ...]:
     """The files as they were said to be, no more than the models need, and without code of their own.
 
-    `native_code`: the owner of this machine lets jobs bring compiled packages. Gives those that it brings.
+    `native_code`: the owner of this machine lets jobs bring compiled packages. Gives the packages that this one brings.
     """
     for file in job.files:
         place = folder / file.path

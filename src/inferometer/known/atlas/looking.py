@@ -155,7 +155,7 @@ class AtlasComparison:
 
 
 def nearest_published(asked: AtlasComparison) -> PublishedMeasurement | None:
-    """The best of those that can be compared: the same engine first, then the same formats, then the newest."""
+    """The best of the comparable rows: the same engine first, then the same formats, then the newest."""
     rows = _with_all_cores(_rows(asked.model, asked.device, quantity=asked.quantity, count=asked.count))
     comparable = [row for row in rows if _same_sizes(row, asked) and _same_formats(row, asked)]
     return min(comparable, key=lambda row: _distance(row, asked)) if comparable else None

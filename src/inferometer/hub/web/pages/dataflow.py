@@ -33,7 +33,7 @@ def _drawable(phase: Phase) -> Phase:
     return replace(phase, ops=ops, op_context=tuple(phase.op_context[place] for place in kept))
 
 
-_BARS, _WIDE, _HIGH = 48, 96, 20  # of a thumbnail: so many bars at most, in pixels
+_BARS, _WIDE, _HIGH = 48, 96, 20  # of a thumbnail: the most bars, and its size in pixels
 
 
 def layers_svg(profile: Profile | None) -> str:

@@ -20,7 +20,7 @@ _UNREADABLE = (InferometerError, ArithmeticError, ValueError)  # odd numbers in 
 class PageExplanation:
     """The rows of each of `tables`, the largest first, and its remainder add up to the whole.
 
-    `findings` begin with what is wrong, then come those that would surely gain most.
+    `findings` begin with what is wrong; the changes that would surely gain most follow.
     """
 
     headline: str | None = None

@@ -84,7 +84,7 @@ class RunListing:
     sort: str = "-created"
     limit: int = _ROWS
     after: str | None = None
-    columns: tuple[str, ...] | None = None  # None: those that say something
+    columns: tuple[str, ...] | None = None  # None: the columns that tell runs apart
 
     def chips(self) -> Iterable[tuple[str, str, str]]:
         """Each filter that is set: its name, its value, and the address without it."""
@@ -127,7 +127,7 @@ class RunListing:
 
 
 def _fitting(columns: Iterable[ListColumn]) -> Iterator[str]:
-    """The keys of those that there is room for, the most important first."""
+    """The keys of the columns that there is room for, the most important first."""
     room = _ROOM
     for column in sorted(columns, key=lambda column: column.rank):
         if column.width <= room:

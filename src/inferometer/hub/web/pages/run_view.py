@@ -332,7 +332,7 @@ class Chart:
     title: str
     spec: Callable[[], dict[str, Any]]
     shown: bool = True
-    at_width: Callable[[int], dict[str, Any]] | None = None  # for a figure of so many pixels, where that matters
+    at_width: Callable[[int], dict[str, Any]] | None = None  # for a figure of a width in pixels, where that matters
 
 
 def charts_of(profile: Profile) -> dict[str, Chart]:

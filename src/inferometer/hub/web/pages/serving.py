@@ -93,7 +93,7 @@ PLAN_FIELDS = (
 SIMULATE_FIELDS = (
     _MODEL,
     ServingField(name="on", label="Device", default="nvidia-h100-sxm", listed="devices"),
-    ServingField(name="rate", label="Requests a second", default="10", kind="number", hint="or so many at once:"),
+    ServingField(name="rate", label="Requests a second", default="10", kind="number", hint="or requests at once:"),
     ServingField(name="concurrency", label="Requests at once", kind="whole"),
     ServingField(name="requests", label="Requests in all", default="500", kind="whole"),
     *_TRAFFIC,
@@ -126,7 +126,7 @@ LOAD_FIELDS = (
     ServingField(name="url", label="Server", default="http://localhost:8000", hint="one that speaks OpenAI's API"),
     ServingField(name="model", label="Model", hint="empty: the only one that it serves"),
     ServingField(name="concurrency", label="Requests at once", default="8", kind="whole"),
-    ServingField(name="rate", label="Requests a second", kind="number", hint="in place of so many at once"),
+    ServingField(name="rate", label="Requests a second", kind="number", hint="in place of requests at once"),
     ServingField(name="requests", label="Requests in all", kind="whole", hint="empty: ten for each at once"),
     ServingField(name="prompt", label="Tokens of a prompt", default="128", hint=_LENGTH),
     ServingField(name="generate", label="Tokens of an answer", default="64", hint=_LENGTH),
@@ -290,7 +290,7 @@ def simulated(given: dict[str, Any]) -> dict[str, Any]:
         )
     if ("rate" in given) == ("concurrency" in given):
         raise DomainError(
-            "Requests come so many a second, or so many at once.", remedy="Fill in one of the two fields."
+            "Requests come at a rate, or a number of them at once.", remedy="Fill in one of the two fields."
         )
     profile = simulate(model, on=device, **given)
     assert profile.served is not None  # noqa: S101 - of a simulation

@@ -233,6 +233,6 @@ def engine_packages() -> tuple[str, ...]:
 
 
 def installed_packages(machine: Machine) -> dict[str, str]:
-    """Name → version of those that are there."""
+    """Name → version of each installed package."""
     versions = {name: machine.installed(name) for name in (*_BESIDE, *engine_packages())}
     return {name: version for name, version in versions.items() if version is not None}
