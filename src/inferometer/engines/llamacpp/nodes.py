@@ -147,7 +147,7 @@ class StepNodes:
             row.samples[step] = row.samples.get(step, 0.0) + seconds
 
     def take(self) -> Mapping[str, tuple[Kernel, ...]]:
-        """By phase, and begin anew. A node that a step did not have took no time in it."""
+        """Times by phase since the last call. A node that a step did not have took no time in it."""
         kernels = {phase: self._kernels(rows, self._steps[phase]) for phase, rows in self._rows.items()}
         self._rows, self._steps = {}, {}
         return kernels
