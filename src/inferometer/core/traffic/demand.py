@@ -92,7 +92,7 @@ class Demand:
 
     @property
     def first(self) -> list[int]:
-        """Requests that wait for no answer; in a closed loop, requests of one strand together, since they share a place."""
+        """Requests that wait for no answer; in a closed loop, those of one strand together: they share a place."""
         if not self.after:
             return [*range(len(self))]
         first = [index for index, before in enumerate(self.after) if not before]
