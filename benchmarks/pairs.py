@@ -14,8 +14,8 @@ GPU takes for one launch, for a graph, and for the bare loop around a captured s
 loop is held against.
 
 `--before-after` prints a Markdown table: every case is measured once, in a data folder of its own, and predicted three
-times: from what is shipped; after a calibration of its engine, which has `--each` seconds or an equal share of what is left of
-the budget; and after profiles of the other models. The model itself is left out then: what it took would be known.
+times: from what is shipped; after a calibration of its engine, which has `--each` seconds or an equal share of what is
+left of the budget; and after profiles of the other models. The model itself is left out then: what it took would be known.
 """
 
 import argparse
@@ -171,9 +171,11 @@ def before_after(arguments):
             question, _ = question_behind(run.profile, run.graph, cpu, roof=roof, sizes=run.sizes)
             runs.append((model, engine, run.profile, question))
             rows += phases_of(model, engine, run.profile, question)
+    keep_rows(rows, arguments.journal)
     engines = [name for name in CALIBRATED if any(engine == name for _, engine, _, _ in runs)]
     for place, name in enumerate(engines):
-        share = arguments.each or max(20.0, (arguments.until - time.monotonic()) / (len(engines) - place))
+        left = arguments.until - time.monotonic()
+        share = max(20.0, min(left, arguments.each or left / (len(engines) - place)))
         busy = ["--no-guard"] if arguments.busy else []
         command = ["calibrate", "--runtime", name, "--budget", f"{share:.0f}s", *busy]
         subprocess.run([sys.executable, "-m", "inferometer", *command], check=False)
@@ -188,9 +190,14 @@ def before_after(arguments):
                 ]
                 keep_learned(path, lines)
             add_stage(rows, stage, (model, engine), question)
-    if arguments.journal:
-        arguments.journal.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+        keep_rows(rows, arguments.journal)
     return [*table_of(rows), "", *(line for stage in STAGES for line in summaries_of(rows, stage))]
+
+
+def keep_rows(rows, journal):
+    """What is there so far: a later stage may be cut off."""
+    if journal:
+        journal.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
 
 
 def phases_of(model, engine, measured, question):

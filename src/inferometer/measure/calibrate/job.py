@@ -201,7 +201,7 @@ def _probed(job: CalibrationJob, clock: Callable[[], float]) -> PreparedEngine:
     from inferometer.measure.calibrate.probes.host_readings import HostReadings  # noqa: PLC0415 - as above
     from inferometer.measure.calibrate.probes.provider import CEILINGS  # noqa: PLC0415 - as above
     from inferometer.measure.calibrate.run import Together  # noqa: PLC0415 - as above
-    from inferometer.measure.calibrate.wanted import WantedModels, lately_profiled  # noqa: PLC0415 - as above
+    from inferometer.measure.calibrate.wanted import WantedModels, lately_profiled, usual_models  # noqa: PLC0415 - as above
     from inferometer.measure.run.child import runtime_named  # noqa: PLC0415 - as above
     from inferometer.predict.basis.calibrations import host_setup  # noqa: PLC0415 - as above
 
@@ -228,13 +228,19 @@ def _probed(job: CalibrationJob, clock: Callable[[], float]) -> PreparedEngine:
     readings = HostReadings(device=job.device, dtype=job.dtype, threads=threads, folder=cache_folder())
     measured: CandidateSource = Together(provider, *decoders_beside(probed, provider), readings)
     models = job.models or lately_profiled(job.folder, job.device.name, job.runtime, job.dtype)
-    if models:
+    beside = (
+        ()
+        if job.models or not is_local(job.device.name)
+        else usual_models(engine(job.runtime).calibrated[job.device.unit], models)
+    )
+    if models or beside:
         subject = CalibrationSubject(
             device=provider.device, runtime=engine(job.runtime).effects, dtype=job.dtype, created=""
         )
         measured = WantedModels(
-            provider=measured, subject=subject, models=models, budget_s=job.budget_s, threads=threads, base=base
-        )
+            provider=measured, subject=subject, models=models, beside=beside, budget_s=job.budget_s,
+            threads=threads, base=base,
+        )  # fmt: skip
     return PreparedEngine(
         provider=measured,
         spent_s=clock() - started,
