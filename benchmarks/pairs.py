@@ -15,7 +15,8 @@ loop is held against.
 
 `--before-after` prints a Markdown table: every case is measured once, in a data folder of its own, and predicted three
 times: from what is shipped; after a calibration of its engine, which has `--each` seconds or an equal share of what is
-left of the budget; and after profiles of the other models. The model itself is left out then: what it took would be known.
+left of the budget; and after profiles of the other models. The model itself is left out then: what it took would be
+known.
 """
 
 import argparse
