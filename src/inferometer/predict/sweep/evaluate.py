@@ -1,6 +1,6 @@
 """Combinations over all their sizes: the vector twin of `Question.answer`, from the same basis, plan and memory.
 
-Combinations of one model that have the same rows (its devices and formats under one runtime) are priced at once.
+Combinations of one model (its devices, formats and engines) are priced at once.
 """
 
 from __future__ import annotations
@@ -142,7 +142,7 @@ def _answer(questions: Sequence[Question], sizes: Sizes, *, details: bool, dense
     overlong = [np.where(beyond == way, reason, None) for way, each in ways.items() for reason in each.reasons]
     prompt = sizes.prompt[0] if encodes_prompt(graph) else None  # a plan depends on it where an encoder reads it
     foreign, refused = _not_so(questions), dict[int, str]()
-    groups: dict[tuple[int, Parallel], list[GroupMember]] = {}
+    groups: dict[Parallel, list[GroupMember]] = {}
     layouts: dict[tuple[int, Workload], Layout] = {}
     for index, (question, basis) in enumerate(zip(questions, bases, strict=True)):
         if index in foreign:
@@ -162,13 +162,11 @@ def _answer(questions: Sequence[Question], sizes: Sizes, *, details: bool, dense
         # All combinations or none: the rows of one graph are in one answer, and one way of counting must hold for it.
         if ready.residency.passing.first is None:
             return None
-        # The same rows in the same order: only then can the numbers of several devices stand in one array.
-        alike = (id(layout.prepared.collected), workload.parallel)
-        groups.setdefault(alike, []).append(GroupMember(place=index, effects=effects, ready=ready))
+        groups.setdefault(workload.parallel, []).append(GroupMember(place=index, effects=effects, ready=ready))
     results: list[Result] = []
     late: dict[int, str] = {}
     unshared: dict[int, Any] = {}
-    for (_, parallel), members in groups.items():
+    for parallel, members in groups.items():
         group = group_of(members, parallel, asked, options, details=details, dense=dense)
         found, reasons = evaluated(group)
         results += found
