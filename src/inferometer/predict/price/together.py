@@ -14,7 +14,7 @@ import numpy as np
 
 from inferometer.predict.price.price import exposed_host
 from inferometer.predict.price.step import Sums
-from inferometer.predict.work.polynomial import spread_monomials
+from inferometer.predict.work.polynomial import Memo, spread_monomials
 from inferometer.predict.work.prepare import PARTS
 
 if TYPE_CHECKING:
@@ -28,6 +28,9 @@ if TYPE_CHECKING:
 _SINGLE_POINTS = 16  # of a calibrated plan that are read one by one: shapes that came before are remembered
 # What a row's work comes to: seconds of arithmetic at the peak and as it is run, then bytes.
 _WORK = ("bare", "compute", "held", "activations", "extra_bytes")
+# What is counted of a row that is no polynomial, with numbers, and what of its device it is priced with.
+_COUNTED = ("flops", "weights", "activations", "kv", "extra_bytes", "extra_flops", "unpack")
+_PEAKS = ("inverse", "together", "unpack", "compute_factor", "compute_ramp_s")
 # What else a row is priced with. `most` is what a table has to read: no look-up reads more.
 _OWN = (
     "counts", "cached", "most", "bandwidth", "cache_bandwidth", "cache_bytes", "spill_bytes", "memory_factor",
@@ -41,7 +44,9 @@ class FoldedRows(NamedTuple):
     basis: tuple[Monomial, ...]
     work: Any  # [len(_WORK), monomials, rows]
     own: Any  # [len(_OWN), rows]
-    kv: Any  # bytes, [monomials, rows]; of rows that are no polynomials nothing
+    kv: Any  # bytes, [monomials, rows]
+    loose: Any  # the rows that are no polynomials, which have nothing in the above; [n]
+    peaks: Any  # theirs, [len(_PEAKS), n]
 
 
 def sums_together(plans: Sequence[PricePlan], sizes: Mapping[str, Any], phase: str, *, once: bool = False) -> Sums:
@@ -58,7 +63,7 @@ def sums_together(plans: Sequence[PricePlan], sizes: Mapping[str, Any], phase: s
     work = _at_points(np.concatenate([each.work for each in folded], axis=2), monomials)
     own = dict(zip(_OWN, np.concatenate([each.own for each in folded], axis=1)[:, :, None], strict=True))
     kv = _at_points(np.concatenate([each.kv for each in folded], axis=1), monomials)
-    _count_loose(plans, starts, sizes, phase, work, kv)
+    _count_loose(plans, folded, starts, sizes, (work, kv))
     bare, compute, held, activations, extra = work
     held = np.minimum(held, own["most"])
     moved = held + activations
@@ -77,12 +82,13 @@ def sums_together(plans: Sequence[PricePlan], sizes: Mapping[str, Any], phase: s
         weighed = np.broadcast_to(values, places.shape)
         return np.bincount(places.ravel(), weighed.ravel(), len(plans) * points).reshape(len(plans), points)
 
-    if any(plan.may_undercut for plan in plans):
+    undercut = np.array([[plan.may_undercut] for plan in plans])
+    if undercut.any():
         resident = np.array([[plan.weights_bytes] for plan in plans]) + over_plans(own["cached"] * kv)
         away = np.where(resident[whose] <= own["cache_bytes"], 0.0, 1.0)
         far = away * held + np.where(activations <= own["cache_bytes"], 0.0, activations)
         floor = np.maximum(bare, np.maximum(far / own["bandwidth"], moved / own["cache_bandwidth"]))
-        time = np.maximum(time, floor)
+        time = np.where(undercut[whose], np.maximum(time, floor), time)  # no neighbour decides the last bit of others
     device = over_plans(own["counts"] * time)
     waiting = exposed_host(device, over_plans(own["counts"] * own["host_s"]))
     outside = outside_of([plan.pace(phase) for plan in plans], sizes["batch"], once=once)
@@ -119,18 +125,17 @@ def _folded(plan: PricePlan, phase: str, basis: tuple[Monomial, ...], *, once: b
 
 
 def _fold(plan: PricePlan, phase: str, basis: tuple[Monomial, ...], *, once: bool) -> FoldedRows:
-    prepared, pace, levels = plan.prepared, plan.pace(phase), plan.levels
-    places = [basis.index(monomial) for monomial in prepared.monomials]
-    rows = len(prepared.rows)
+    prepared, pace, levels, rows = plan.prepared, plan.pace(phase), plan.levels, len(plan.prepared.rows)
     spread = np.zeros((len(prepared.keys) + len(PARTS), len(basis), rows))
-    spread[:, places] = prepared.by_row().swapaxes(1, 2)
+    spread[:, [basis.index(monomial) for monomial in prepared.monomials]] = prepared.by_row().swapaxes(1, 2)
     by_name = dict(zip((*prepared.keys, *PARTS), spread, strict=True))
-    inverse = {key: _row(value, rows) for key, value in pace.inverse_peaks.items()}
-    work = np.stack(_work(by_name, prepared.keys, inverse, _row(pace.unpack, rows)))
-    times = float(pace.kernels)
-    work[1] = times * work[1] / _row(pace.compute_share, rows)
-    work[1, basis.index(())] += times * _row(pace.compute_ramp_s, rows)
-    own = np.empty((len(_OWN), rows))
+    inverse = {f"flops:{name}": _row(value, rows) for name, value in pace.inverse_peaks.items()}
+    times, together, unpack = float(pace.kernels), _row(pace.inverse_peak, rows), _row(pace.unpack, rows)
+    factor, ramp_s = times / _row(pace.compute_share, rows), times * _row(pace.compute_ramp_s, rows)
+    bare = sum((by_name[key] * each for key, each in inverse.items()), start=np.zeros((len(basis), rows)))
+    compute = (bare + (by_name["extra_flops"] + unpack * by_name["unpack"]) * together) * factor
+    compute[basis.index(())] += ramp_s
+    held = by_name["weights"] + by_name["kv"]
     most = np.full(rows, np.inf)
     most[[*prepared.tables]] = [*prepared.tables.values()]
     columns: dict[str, Any] = {
@@ -147,22 +152,16 @@ def _fold(plan: PricePlan, phase: str, basis: tuple[Monomial, ...], *, once: boo
         "overhead_s": times * _row(pace.overhead_s, rows),
         "host_s": _row(pace.host_s, rows),
     }
-    for number, name in enumerate(_OWN):
-        own[number] = columns[name]
-    return FoldedRows(basis=basis, work=work, own=own, kv=by_name["kv"])
-
-
-def _work(
-    quantities: Mapping[str, Any], keys: Sequence[str], inverse_peaks: Mapping[str, Any], unpack: Any
-) -> tuple[Any, ...]:
-    """What `_WORK` names, of quantities whose last axis are the rows that the peaks are of."""
-    held = quantities["weights"] + quantities["kv"]
-    bare = np.zeros_like(held)
-    for key in keys:
-        if (inverse := inverse_peaks.get(key.removeprefix("flops:"))) is not None:
-            bare += quantities[key] * inverse
-    added = (quantities["extra_flops"] + unpack * quantities["unpack"]) * sum(inverse_peaks.values())
-    return bare, bare + added, held, quantities["activations"], quantities["extra_bytes"]
+    loose = np.array([*prepared.loose], int)
+    own_peak = [inverse[f"flops:{key}"][number] for number, key in prepared.loose.items()]
+    return FoldedRows(
+        basis=basis,
+        work=np.stack([bare, compute, held, by_name["activations"], by_name["extra_bytes"]]),
+        own=np.stack([np.broadcast_to(columns[name], rows) for name in _OWN]),
+        kv=by_name["kv"],
+        loose=loose,
+        peaks=np.stack([np.array(own_peak), *(each[loose] for each in (together, unpack, factor, ramp_s))]),
+    )
 
 
 def _row(values: Any, rows: int) -> Any:
@@ -170,39 +169,40 @@ def _row(values: Any, rows: int) -> Any:
     return np.broadcast_to(values, (rows, 1))[:, 0]
 
 
-def _count_loose(  # noqa: PLR0913, PLR0917 - what is counted, and where it goes
-    plans: Sequence[PricePlan], starts: Any, sizes: Mapping[str, Any], phase: str, work: Any, kv: Any
+def _count_loose(
+    plans: Sequence[PricePlan], folded: Sequence[FoldedRows], starts: Any, sizes: Mapping[str, Any], found: Any
 ) -> None:
-    """Put in the rows that are no polynomials: their work is counted once for all devices, then priced by each."""
-    counted: dict[int, tuple[dict[str, Any], PreparedWork]] = {}
-    for plan, start in zip(plans, starts, strict=False):
-        prepared = plan.prepared
-        if not prepared.loose:
-            continue
-        if id(prepared) not in counted:
-            counted[id(prepared)] = (_loose_work(prepared, sizes, kv.shape[1]), prepared)
-        quantities, _ = counted[id(prepared)]
-        numbers, pace, rows = [*prepared.loose], plan.pace(phase), len(prepared.rows)
-        inverse = {key: _row(value, rows)[numbers] for key, value in pace.inverse_peaks.items()}
-        values = np.stack(_work(quantities, prepared.keys, inverse, _row(pace.unpack, rows)[numbers]))
-        times = float(pace.kernels)
-        values[1] = times * values[1] / _row(pace.compute_share, rows)[numbers]
-        values[1] += times * _row(pace.compute_ramp_s, rows)[numbers]
-        places = [start + number for number in numbers]
-        work[:, places] = values.swapaxes(1, 2)  # [work, n, rows] before
-        kv[places] = quantities["kv"].T
+    """Put the rows that are no polynomials into `work` and `kv`: counted once for all devices, priced by each."""
+    having = [place for place, rows in enumerate(folded) if len(rows.loose)]
+    if not having:
+        return
+    work, kv = found
+    memo, points = Memo(), kv.shape[-1]
+    prepared = {id(plan.prepared): plan.prepared for plan in plans}
+    counted = {key: _loose_work(each, sizes, points, memo) for key, each in prepared.items() if each.loose}
+    quantities = np.concatenate([counted[id(plans[place].prepared)] for place in having], axis=1)
+    flops, weights, activations, cached, extra_bytes, extra_flops, unpack = quantities
+    peaks = np.concatenate([folded[place].peaks for place in having], axis=1)[:, :, None]
+    inverse, together, unpacked, factor, ramp_s = peaks
+    places = np.concatenate([starts[place] + folded[place].loose for place in having])
+    bare = flops * inverse
+    compute = (bare + (extra_flops + unpacked * unpack) * together) * factor + ramp_s
+    work[:, places] = bare, compute, weights + cached, activations, extra_bytes
+    kv[places] = cached
 
 
-def _loose_work(prepared: PreparedWork, sizes: Mapping[str, Any], points: int) -> dict[str, Any]:
-    """The quantities of the rows that are no polynomials, [n, rows] by name."""
-    found = {name: np.zeros((points, len(prepared.loose))) for name in (*prepared.keys, *PARTS)}
-    for column, counted in enumerate(prepared.loose_work(sizes)):
-        for name in found.keys() & counted.keys():
-            found[name][:, column] = np.ravel(counted[name])
+def _loose_work(prepared: PreparedWork, sizes: Mapping[str, Any], points: int, memo: Memo) -> Any:
+    """What is counted of the rows that are no polynomials, [len(_COUNTED), rows, n]."""
+    found = np.zeros((len(_COUNTED), len(prepared.loose), points))
+    for row, (key, counted) in enumerate(zip(prepared.loose.values(), prepared.loose_work(sizes, memo), strict=True)):
+        # The operations as the device runs them, not those of all devices that `quantities` has by the same name.
+        counted["flops"] = counted.get(f"flops:{key}", 0.0)
+        for column, name in enumerate(_COUNTED):
+            found[column, row] = np.ravel(counted.get(name, 0.0))
     return found
 
 
-def _slower(  # noqa: PLR0917 - as above
+def _slower(
     plans: Sequence[PricePlan], starts: Any, sizes: Mapping[str, Any], phase: str, points: int
 ) -> Any:
     """What calibrations multiply compute and memory by, [2, rows of all plans, n]; None where no plan has one."""

@@ -9,13 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from inferometer.core.engine import RuntimeEffects
 from inferometer.core.errors import DomainError
 from inferometer.core.frozen import frozen
 from inferometer.core.workload import Parallel
 from inferometer.predict.energy import PowerModel, power_model
 from inferometer.predict.headline import with_own_steps
-from inferometer.predict.memory.fit import capacity_of, reserve_of
 from inferometer.predict.money import hourly_price, million_usd
 from inferometer.predict.options import Options
 from inferometer.predict.phases import PlanDevices, load_phase, site_of
@@ -198,11 +196,11 @@ def _bounds(step: StepPrice) -> Any:
 
 @frozen
 class GroupMember:
-    """A combination that can be: its place among all, and what it is answered with."""
+    """A combination that can be: its place among all, what it is answered with, and its device's memory."""
 
     place: int
-    effects: RuntimeEffects
     ready: ReadyGraph
+    room_bytes: float
 
     @property
     def device(self) -> Device:
@@ -299,11 +297,7 @@ class Group:
         With details also the seconds that storage and the host link take to load it.
         """
         prices = _prices(self.members, self.parallel.devices, self.options)
-        capacities = [capacity_of(member.device, member.ready.residency.weights_bytes) for member in self.members]
-        rooms = [
-            np.nan if capacity is None else capacity - reserve_of(member.effects, member.device)
-            for member, capacity in zip(self.members, capacities, strict=True)
-        ]
+        rooms = [member.room_bytes for member in self.members]
         loads = [self._load(member) if self.details else {} for member in self.members]
         return rooms, prices, *([load.get(name, np.nan) for load in loads] for name in LOADING)
 

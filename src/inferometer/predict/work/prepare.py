@@ -29,6 +29,7 @@ from inferometer.predict.work.polynomial import (
     NAMES,
     SYMBOLIC,
     Memo,
+    MemoBinding,
     NotPolynomialError,
     Polynomial,
     SymbolicBinding,
@@ -186,9 +187,10 @@ class PreparedWork:
         flops_by = {key.removeprefix("flops:"): parts.pop(key) for key in self.keys}
         return Quantities(flops_by=flops_by, **parts)
 
-    def loose_work(self, sizes: Mapping[str, Any]) -> list[dict[str, Any]]:
-        """The quantities by name of each of the loose rows."""
-        binding = self.binding(sizes)
+    def loose_work(self, sizes: Mapping[str, Any], memo: Memo | None = None) -> list[dict[str, Any]]:
+        """The quantities by name of each of the loose rows; `memo` has what was counted at the same sizes before."""
+        precision = self.terms.precision
+        binding = self.binding(sizes) if memo is None else MemoBinding(sizes=sizes, precision=precision, memo=memo)
         return [
             _in_one(quantities_of(self.rows[number], binding, self.effects), key) for number, key in self.loose.items()
         ]
