@@ -1,32 +1,36 @@
 """A step of one lone workload, with nothing counted but the sums that a phase is made of.
 
-Most of what a lone step costs is not arithmetic but calls of numpy with twenty numbers each. So a plan's rows are folded
-once (coefficients of seconds and bytes, and what their intervals need), one product gives all of them, and every op's
-own numbers (`Plan.step`) are made when somebody reads them. The sums agree with those but for their last digits.
+Most of what a lone step costs is not arithmetic but calls of numpy with twenty numbers each. So a plan's rows are
+folded once (coefficients of seconds and bytes, and what their intervals need), one product gives all of them, and every
+op's own numbers (`Plan.step`) are made when somebody reads them. The sums agree with those but for their last digits.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from functools import cache
+from collections.abc import Callable, Mapping, Sequence
 from math import log, prod
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from inferometer.core.dims import evaluate
+from inferometer.core.errors import DomainError
 from inferometer.core.frozen import frozen
 from inferometer.predict.price.hosts import WORTH_SAYING, waits_for_host
 from inferometer.predict.price.kernels import kernel_sizes
-from inferometer.predict.price.price import exposed_host
 from inferometer.predict.price.step import EIGHT_IN_TEN, StepPrice
-from inferometer.predict.work.prepare import PARTS, Quantities
+from inferometer.predict.work.polynomial import NAMES, NotPolynomialError, coefficients
+from inferometer.predict.work.prepare import PARTS
 
 if TYPE_CHECKING:
     from inferometer.predict.price.plan import PricePlan
+    from inferometer.predict.price.rates import Rates
+    from inferometer.predict.work.polynomial import Monomial
 
 # Polynomials of each row: seconds of arithmetic at the peak, with what the runtime adds, and as it reaches the peak;
 # bytes; and the operations that tables are read at.
 _WORK = ("bare", "ideal", "compute", "weights", "kv", "activations", "extra_bytes", "flops")
+_WEIGHTS = _WORK.index("weights")
 
 
 @frozen
@@ -50,16 +54,34 @@ class StepSums:
     whole: Callable[[], StepPrice]
 
 
+class _Whole:
+    """A step with every op, priced when somebody first asks."""
+
+    __slots__ = ("_asked", "_step")
+
+    def __init__(self, plan: PricePlan, sizes: Mapping[str, Any], phase: str, once: bool) -> None:
+        self._asked: tuple[PricePlan, Mapping[str, Any], str, bool] = (plan, sizes, phase, once)
+        self._step: StepPrice | None = None
+
+    def __call__(self) -> StepPrice:
+        if self._step is None:
+            plan, sizes, phase, once = self._asked
+            self._step = plan.step(sizes, phase, once=once)
+        return self._step
+
+
 class LoneRows(NamedTuple):
     """The rows of a plan in a phase, folded; vectors have an entry a row."""
 
     work: Any  # [len(_WORK), rows, monomials]
     totals: Any  # the ops' own operations and bytes, [2, monomials]
-    looking: tuple[list[int], Any, Any]  # rows that look up, the bytes of their tables, and how often each runs
+    dims: Any  # sizes that tables are read at, [sizes, monomials]; None where one is no polynomial
+    looking: tuple[tuple[int, float, float], ...]  # rows that look up, the bytes of their tables, how often each runs
     loose: Any  # [rows, (inverse peak, that of all formats, unpacked rows)]
     counts: Any
     cached: Any  # how often rows run in a step: whose caches are resident
-    executed: Any  # [4, rows]: how often each counts in time, floor, operations and moved bytes
+    often: Any  # [3, rows]: how often each runs, and how often it counts in the time and the floor of what is executed
+    worked: Any  # [2, rows]: … in operations and moved bytes
     compute_factor: Any
     compute_ramp_s: Any
     memory_factor: Any
@@ -89,11 +111,10 @@ def _sums(plan: PricePlan, rows: LoneRows, sizes: Mapping[str, Any], phase: str,
     prepared, levels, rates, pace = plan.prepared, plan.levels, plan.rates_in(phase), plan.pace(phase)
     monomials = np.array([float(prod([sizes[name] for name in monomial])) for monomial in prepared.monomials])
     work, (flops, moved) = rows.work @ monomials, (rows.totals @ monomials).tolist()
-    if rows.looking[0]:
-        numbers, most, times = rows.looking
-        over = np.maximum(0.0, work[3, numbers] - most)
-        work[3, numbers] -= over
-        moved -= float(times @ over)
+    for number, most, times in rows.looking:
+        if (over := work.item(_WEIGHTS, number) - most) > 0:
+            work[_WEIGHTS, number] = most
+            moved -= times * over
     if prepared.loose:
         more = _count_loose(plan, rows, sizes, work)
         flops, moved = flops + more[0], moved + more[1]
@@ -103,37 +124,40 @@ def _sums(plan: PricePlan, rows: LoneRows, sizes: Mapping[str, Any], phase: str,
     floor = np.maximum(bare, levels.floor(weights, activations, kv, plan.weights_bytes + float(rows.cached @ kv)))
     slower, far = None, None
     if rates.covered:
-        column = (each[:, None] for each in (weights, activations, kv, extra, computed))
-        slower, far = _slower(plan, sizes, phase, *column)
+        counted = {"flops": computed, "bytes": weights + activations + kv, "weight_bytes": weights, "kv_bytes": kv}
+        lengths = _lengths(plan, rows, rates, sizes, monomials)
+        slower, far = _slower(rates, lengths, {name: counted[name] for name in rates.moved})
     if rates.curves:
         slower = np.ones((2, len(bare))) if slower is None else slower
         for number, seconds in _kernel_seconds(plan, sizes, phase):
             # A femtosecond is far below any op: it only keeps a row without work from dividing by nothing.
-            slower[:, number] = seconds / max(ideal[number], memory_ideal[number], 1e-15)
+            slower[:, number] = seconds / max(ideal.item(number), memory_ideal.item(number), 1e-15)
     if slower is not None:
         compute, memory = compute * slower[0], memory * slower[1]
     overhead, waiting = rows.overhead_s, 0.0
     time = np.maximum(np.maximum(compute, memory) + overhead, floor)
     if pace.waits_for_host and rows.waiting_s > 0:
-        waiting = float(exposed_host(float(rows.counts @ time), rows.waiting_s))
+        waiting = max(0.0, rows.waiting_s - float(rows.counts @ time))  # as `exposed_host`
         added = rows.host_s * (waiting / rows.waiting_s)
         time, overhead = time + added, overhead + added
     step_s = 0.0 if once else float(pace.step_s + pace.sequence_s * sizes["batch"])
-    whole_s = float(rows.counts @ time) + step_s
+    counted_s, time_s, _ = (rows.often @ time).tolist()
+    least_s, _, floor_s = (rows.often @ floor).tolist()
+    whole_s = counted_s + step_s
     spread = rows.spread if far is None else rows.spread * (1 + far)
     wide = _wide(plan, rows, phase, (rows.counts * time, spread), (whole_s, step_s, waiting))
-    time_s, floor_s = float(rows.executed[0] @ time), float(rows.executed[1] @ floor)
-    step = cache(lambda: plan.step(sizes, phase, once=once))
+    computing_s, waiting_s = (rows.counts @ each for each in (compute, overhead))
+    step = _Whole(plan, sizes, phase, once)
     return StepSums(
         time_s=time_s,
-        low_s=max(min(float(rows.counts @ floor), whole_s), whole_s / wide),
+        low_s=max(min(least_s, whole_s), whole_s / wide),
         high_s=whole_s * wide,
         floor_s=floor_s,
         step_s=step_s,
         flops=flops,
         bytes=moved,
-        computing_s=float(rows.counts @ compute),
-        waiting_s=float(rows.counts @ overhead),
+        computing_s=float(computing_s),
+        waiting_s=float(waiting_s),
         waits_for_host=waiting > WORTH_SAYING * whole_s,
         far={} if far is None or far.max() <= log(2.0) else step().outside(),
         whole=step,
@@ -151,26 +175,63 @@ def _wide(plan: PricePlan, rows: LoneRows, phase: str, own: tuple[Any, Any], sec
     return float(np.exp(EIGHT_IN_TEN * share))
 
 
-def _slower(plan: PricePlan, sizes: Mapping[str, Any], phase: str, *column: Any) -> tuple[Any, Any]:
+def _lengths(plan: PricePlan, rows: LoneRows, rates: Rates, sizes: Mapping[str, Any], monomials: Any) -> list[float]:
+    """The sizes that tables are read at."""
+    if rows.dims is not None:
+        found: list[float] = (rows.dims @ monomials).tolist()
+        return found
+    binding = plan.prepared.binding(sizes)
+    return [binding.size(dim) * share for dim, share in rates.dims]
+
+
+def _polynomials(rates: Rates, monomials: Sequence[Monomial]) -> Any:
+    """The sizes that tables are read at by their coefficients; None where one is no polynomial of these monomials."""
+    try:
+        return coefficients([evaluate(dim, NAMES) * share for dim, share in rates.dims], monomials)
+    except (NotPolynomialError, DomainError, KeyError):
+        return None
+
+
+def _slower(rates: Rates, sizes: Sequence[float], moved: Mapping[str, Any]) -> tuple[Any, Any]:
     """What tables multiply compute and memory with, [2, rows], and how far outside of them each row lies."""
-    weights, activations, kv, extra, flops = column
-    counted = Quantities(
-        flops_by={"": flops}, weights=weights, activations=activations, kv=kv, bytes=weights, link=extra,
-        extra_bytes=extra, extra_flops=extra, unpack=extra, flops=flops,
-    )  # fmt: skip
-    slower, far = plan.rates_in(phase).slower(plan.prepared.binding(sizes), counted)
-    return slower[:, :, 0], far[:, 0]
+    count = len(rates.rungs)
+    slower, far = ([1.0] * count, [1.0] * count), [0.0] * count
+    counted = {name: values.tolist() for name, values in moved.items()}
+    for row in rates.covered:
+        number = row.number
+        point = tuple(
+            [
+                axis if isinstance(axis, float) else sizes[axis] if isinstance(axis, int) else counted[axis][number]
+                for axis in row.axes
+            ]
+        )
+        times = row.factor / row.table.share(point)
+        for stream in (0, 1) if isinstance(row.stream, slice) else (row.stream,):
+            slower[stream][number] = times
+        if row.doubted:
+            far[number] = row.table.beyond(point)
+    return np.array(slower), np.array(far)
+
+
+_REMEMBERED = 4096  # seconds of kernels at their sizes: those of a decode step come again with every prompt
 
 
 def _kernel_seconds(plan: PricePlan, sizes: Mapping[str, Any], phase: str) -> list[tuple[int, float]]:
     """The rows whose kernels were measured, and the seconds of each."""
-    rates, binding, known = plan.rates_in(phase), plan.prepared.binding(sizes), dict[int, Mapping[str, Any]]()
+    rates, binding, known = plan.rates_in(phase), plan.prepared.binding(sizes), dict[int, tuple[Any, ...]]()
+    remembered = plan.parts.setdefault(("kernels", phase), {})
+    if len(remembered) > _REMEMBERED:
+        remembered.clear()
     found = []
     for number, alike in rates.timed.items():
         if alike not in known:
-            known[alike] = kernel_sizes(plan.prepared.rows[alike], binding)
-        seconds = rates.curves[number].seconds(plan.peaks, known[alike])
-        found.append((number, seconds if isinstance(seconds, float) else np.ravel(seconds)[0]))
+            at = kernel_sizes(plan.prepared.rows[alike], binding)
+            known[alike] = at, (*at.values(),)
+        at, values = known[alike]
+        if (seconds := remembered.get((number, values))) is None:
+            taken = rates.curves[number].seconds(plan.peaks, at)
+            seconds = remembered[number, values] = float(np.ravel(taken)[0])
+        found.append((number, seconds))
     return found
 
 
@@ -188,8 +249,8 @@ def _count_loose(plan: PricePlan, rows: LoneRows, sizes: Mapping[str, Any], work
             bare, ideal, compute * rows.compute_factor[number] + rows.compute_ramp_s[number], get("weights", 0.0),
             get("kv", 0.0), get("activations", 0.0), get("extra_bytes", 0.0), here,
         )  # fmt: skip
-        flops += rows.executed[2, number] * float(get("flops", 0.0))
-        moved += rows.executed[3, number] * float(get("bytes", 0.0))
+        flops += rows.worked[0, number] * float(get("flops", 0.0))
+        moved += rows.worked[1, number] * float(get("bytes", 0.0))
     return flops, moved
 
 
@@ -210,24 +271,24 @@ def _fold(plan: PricePlan, phase: str, *, once: bool) -> LoneRows:
     compute[:, constant] += ramp_s[:, 0]
     flops = sum((by_name[key] for key in prepared.keys), start=np.zeros_like(bare))
     numbers, executed = prepared.collected.executed[once]
-    often = np.stack([np.bincount(numbers, each, count) for each in executed])
-    looking = [*prepared.tables]
+    counted = np.stack([np.bincount(numbers, each, count) for each in executed])
     peaks = np.zeros((count, 3))
     for number, key in prepared.loose.items():
         peaks[number] = inverse[f"flops:{key}"][number, 0], together[number, 0], column(pace.unpack)[number, 0]
     counts, host_s = prepared.counts(once=once), column(pace.host_s)[:, 0]
     spread = column(rates.spread * plan.doubt(rates, phase))[:, 0]
     groups = np.stack([*rates.groups.values()]) if rates.groups else np.zeros((0, count))
-    own = {"weights": by_name["weights"], "kv": by_name["kv"], "activations": by_name["activations"]}
-    columns = {"bare": bare, "ideal": ideal, "compute": compute, "flops": flops, **own}
+    columns = {**by_name, "bare": bare, "ideal": ideal, "compute": compute, "flops": flops}
     return LoneRows(
-        work=np.stack([columns.get(name, by_name.get(name)) for name in _WORK]),
-        totals=np.stack([often[2] @ by_name["flops"], often[3] @ by_name["bytes"]]),
-        looking=(looking, np.array([prepared.tables[number] for number in looking]), often[3, looking]),
+        work=np.stack([columns[name] for name in _WORK]),
+        totals=np.stack([counted[2] @ by_name["flops"], counted[3] @ by_name["bytes"]]),
+        dims=_polynomials(rates, prepared.monomials),
+        looking=tuple([(number, most, counted.item(3, number)) for number, most in prepared.tables.items()]),
         loose=peaks,
         counts=counts,
         cached=prepared.counts(once=False),
-        executed=often,
+        often=np.stack([counts, *counted[:2]]),
+        worked=counted[2:],
         compute_factor=factor[:, 0],
         compute_ramp_s=ramp_s[:, 0],
         memory_factor=times / column(pace.memory_share)[:, 0],

@@ -202,9 +202,7 @@ def _loose_work(prepared: PreparedWork, sizes: Mapping[str, Any], points: int, m
     return found
 
 
-def _slower(
-    plans: Sequence[PricePlan], starts: Any, sizes: Mapping[str, Any], phase: str, points: int
-) -> Any:
+def _slower(plans: Sequence[PricePlan], starts: Any, sizes: Mapping[str, Any], phase: str, points: int) -> Any:
     """What calibrations multiply compute and memory by, [2, rows of all plans, n]; None where no plan has one."""
     measured = [plan.rates_in(phase) for plan in plans]
     if not any(rates.covered or rates.curves for rates in measured):
