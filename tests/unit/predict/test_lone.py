@@ -55,7 +55,9 @@ def test_a_lone_step_costs_what_its_ops_cost(case):
         found = lone_sums(priced, asked, phase, once=once)
         wanted = sums_of_step(priced, priced.step(asked, phase, once=once), once=once)
         for name in NUMBERS:
-            assert getattr(found, name) == pytest.approx(getattr(wanted, name), rel=1e-12, abs=1e-18), (phase, asked)
+            value = getattr(found, name)
+            assert value == pytest.approx(getattr(wanted, name), rel=1e-12, abs=1e-18), (phase, asked)
+            assert type(value) is float, name  # numpy's own have no place in a document
         assert (found.waits_for_host, found.far) == (wanted.waits_for_host, wanted.far)
 
 

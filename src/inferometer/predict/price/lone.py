@@ -249,8 +249,8 @@ def _count_loose(plan: PricePlan, rows: LoneRows, sizes: Mapping[str, Any], work
             bare, ideal, compute * rows.compute_factor[number] + rows.compute_ramp_s[number], get("weights", 0.0),
             get("kv", 0.0), get("activations", 0.0), get("extra_bytes", 0.0), here,
         )  # fmt: skip
-        flops += rows.worked[0, number] * float(get("flops", 0.0))
-        moved += rows.worked[1, number] * float(get("bytes", 0.0))
+        flops += rows.worked.item(0, number) * float(get("flops", 0.0))
+        moved += rows.worked.item(1, number) * float(get("bytes", 0.0))
     return flops, moved
 
 
