@@ -124,7 +124,8 @@ class Question:
         options, given = self.options, None if isinstance(self.runtime, str) else self.runtime
         key = (
             self.runtime_name, self.workload.precision, self.calibrated, self.had_threads, options.threads,
-            options.layout, options.engine_version, calibrations_stamp(), catalog_folders(),
+            options.layout, options.engine_version, catalog_folders(),
+            calibrations_stamp() if self.calibrated and self.calibration is None else None,
         )  # fmt: skip
         of = (self.graph, self.device, given, self.calibration, self.roof)
         return _bases.get_or_make(key, of, lambda: (self._basis(), self.graph.size))[0]
