@@ -77,6 +77,9 @@ class Arrays:
         again._recorder, again._owner, again._pending = self._host.new_recorder(), False, []  # noqa: SLF001 - its own
         return again
 
+    def host_module_s(self) -> float | None:
+        return self._host.module_s()
+
     @property
     def memory_peak_bytes(self) -> int | None:
         return self._host.memory_peak_bytes

@@ -77,6 +77,9 @@ class Text:
         again._recorder, again._owner = self._host.new_recorder(), False
         return again
 
+    def host_module_s(self) -> float | None:
+        return self._host.module_s()
+
     @property
     def memory_peak_bytes(self) -> int | None:
         return self._host.memory_peak_bytes
