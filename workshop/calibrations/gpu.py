@@ -96,7 +96,7 @@ UNMEASURED = 0.3  # what steps are off by that nobody measured: as wide as predi
 QUIET_HOST_S = 0.465e-6
 STATED_HOST_S = 0.75e-6  # of the hosts that what is stated of a launch of eager modules was seen on: 0.72 to 0.83 µs
 # What a kernel of an eager prompt takes the host over one of a token: a cache is made anew, masks are written, and the
-# processor has run other code since the last prompt. Pairs of sixteen decoders: 1.0 to 1.5 times, ten of them 1.1 to 1.2.
+# processor has run other code since the last prompt. Pairs of sixteen decoders: 1.0 to 1.5 times, ten of 1.1 to 1.2.
 PROMPT_HOST = 1.13
 PROMPT_HOST_NOTE = "1.13 times that of a token, by prompts of sixteen decoders"
 LAUNCHED_NOTE = "by prompts of six models on hosts of 0.73 to 1.94 µs a call, 18 to 21 µs a kernel on the fastest"

@@ -1,13 +1,14 @@
-"""Profile many models in one process, each with its host's speed or a trace of its kernels, as rows of a journal.
+"""Profile many models in one process, or trace their kernels, as rows of a journal.
 
     python -m workshop.calibrations.traced --cases FILE.json --warm 10 --budget 560 --out FILE.jsonl
 
 The file has `[model, engine, {sizes}]` a case, as that of benchmarks/pairs.py, whose rows these are: a profile without
 its layers, so `pairs.py --again FILE.jsonl --on nvidia-h200` predicts them. `profile` starts a process for each model,
-and importing PyTorch is half of its time; here it is imported once. A row also says how fast the host was
-between the runs, by a call from Python and by an eager module. With `--trace` it has the device's kernels of one step of
-each phase, in order, with their microseconds; its other times are worth little then, for a process that has recorded
-once launches more slowly from then on.
+and importing PyTorch is half of its time; here it is imported once. Networks of torchvision that the catalog knows by
+their graphs alone run too (`torchvision:vgg11_bn`).
+
+With `--trace` a row has the device's kernels of one step of each phase, in order, with their microseconds; its other
+times are worth little then, for a process that has traced once launches more slowly from then on.
 
 Compiling is most of the time of what is compiled, so `--warm` processes compile ahead into the cache that `profile`
 keeps, and are done before anything is measured.
@@ -20,6 +21,7 @@ import json
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
 from statistics import median
@@ -28,7 +30,7 @@ from typing import TYPE_CHECKING, Any
 from inferometer.core.codec import document
 from inferometer.core.errors import InferometerError
 from inferometer.core.workload import Workload
-from inferometer.engines.base import Target
+from inferometer.engines.base import Target, look_at_host
 from inferometer.engines.torch.arrays import Arrays
 from inferometer.engines.torch.session import Text
 from inferometer.measure.bench.plan import Plan
@@ -42,7 +44,6 @@ if TYPE_CHECKING:
 TEXT_PLAN = Plan(runs=4, seconds=0.8, seconds_at_most=20.0, retries=0)
 ARRAY_PLAN = Plan(runs=30, seconds=0.5, seconds_at_most=10.0, retries=0)
 QUICK_PLAN = Plan(warmup=0, runs=1, seconds=0.0, calls=1, retries=0)
-CALLS, MODULES = 1000, 64
 WORKLOAD = ("batch", "prompt", "generate", "image", "context")
 ACTIONS = ("precision", "weights")
 FOLDER = Path("build/traced")
@@ -53,59 +54,22 @@ def marker(case: list[Any]) -> Path:
     return FOLDER / "-".join(map(str, (*case[:2], *case[2].values())))
 
 
-class Host:
-    """What a call from Python and a launch of an eager module take, now."""
-
-    def __init__(self) -> None:
-        self.torch = torch = import_module("torch")
-        nn, self.place = torch.nn, "cuda" if torch.cuda.is_available() else "cpu"
-        self.sync = torch.cuda.synchronize if self.place == "cuda" else torch.cpu.synchronize
-        layers = [nn.Linear(64, 64), nn.LayerNorm(64), nn.GELU(), nn.Linear(64, 64)]
-        self.stack = nn.Sequential(*layers * (MODULES // 4)).to(self.place, torch.bfloat16).eval()
-        self.x = torch.ones((1, 64), device=self.place, dtype=torch.bfloat16)
-        numpy = import_module("numpy")
-        self.multiply, self.small = numpy.multiply, numpy.ones(4, numpy.float32)
-        self.readings: list[tuple[float, float]] = []
-        for _ in range(20):
-            self.look()
-        self.readings = []
-
-    def look(self) -> None:
-        torch, multiply, small = self.torch, self.multiply, self.small
-        self.sync()
-        with torch.inference_mode():
-            start = time.perf_counter()
-            self.stack(self.x)
-            module_s = (time.perf_counter() - start) / MODULES
-        self.sync()
-        start = time.perf_counter()
-        for _ in range(CALLS):
-            multiply(small, small, out=small)
-        self.readings.append(((time.perf_counter() - start) / CALLS, module_s))
-
-    def taken(self) -> dict[str, list[float]]:
-        readings, self.readings = self.readings, []
-        return {name: [float(f"{each[at]:.4g}") for each in readings] for at, name in enumerate(("call", "module"))}
-
-
 class Traces:
     """The kernels of one call, in order: an index into `names`, and microseconds."""
 
-    def __init__(self, host: Host, *, wanted: bool) -> None:
-        self.torch, self.sync, self.wanted = host.torch, host.sync, wanted
+    def __init__(self, torch: Any) -> None:
+        self.torch = torch
         self.names: dict[str, int] = {}
         self.phases: dict[str, Any] = {}
 
     def record(self, phase: str, call: Callable[[], Any]) -> None:
-        if not self.wanted:
-            return
         torch = self.torch
         with torch.inference_mode():
             call()
-            self.sync()
+            torch.cuda.synchronize()
             with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as trace:
                 call()
-                self.sync()
+                torch.cuda.synchronize()
         found = [(each.start_ns(), each.duration_ns(), each.name())
                  for each in trace.profiler.kineto_results.events()
                  if each.device_type() == torch.autograd.DeviceType.CUDA]  # fmt: skip
@@ -122,24 +86,21 @@ class Traces:
         return taken
 
 
-def watch(host: Host, traces: Traces) -> None:
-    """Sessions look at their host between runs, and are traced before they are closed."""
-    generate, close_text, step, close_arrays = Text.generate, Text.close, Arrays.step, Arrays.close
+def trace_sessions(traces: Traces) -> None:
+    """Sessions are traced before they are closed."""
+    generate, close_text, close_arrays = Text.generate, Text.close, Arrays.close
     last: dict[str, Any] = {}
 
     def generating(self: Any, request: Any) -> Iterator[Any]:
-        last["ids"], last["depth"] = request.prompt, request.depth
-        host.look()
-        yield from generate(self, request)
-        host.look()
+        last["ids"] = request.prompt
+        return generate(self, request)
 
     def closing_text(self: Any) -> None:
-        if last and self._forward is not None:
-            forward = self._forward
-            ids = host.torch.tensor([last.pop("ids")], device=host.place).expand(self._target.batch, -1).contiguous()
+        forward = self._forward
+        if last and forward is not None:
+            torch = traces.torch
+            ids = torch.tensor([last.pop("ids")], device="cuda").expand(self._target.batch, -1).contiguous()
             try:
-                with host.torch.inference_mode():
-                    forward.reset()
                 traces.record("prefill", lambda: (forward.reset(), forward.read(ids)))
                 token = ids[:, :1].contiguous()
                 traces.record("decode", lambda: forward.token(token))
@@ -148,18 +109,12 @@ def watch(host: Host, traces: Traces) -> None:
             del forward, ids
         close_text(self)
 
-    def stepping(self: Any) -> None:
-        last["steps"] = last.get("steps", 0) + 1
-        if last["steps"] % 16 == 1:
-            host.look()
-        step(self)
-
     def closing_arrays(self: Any) -> None:
         if self._step is not None:
             traces.record("forward", self._step)
         close_arrays(self)
 
-    Text.generate, Text.close, Arrays.step, Arrays.close = generating, closing_text, stepping, closing_arrays
+    Text.generate, Text.close, Arrays.close = generating, closing_text, closing_arrays  # type: ignore[method-assign]
 
 
 def in_process(order: Any, **_: Any) -> Raw:
@@ -168,7 +123,7 @@ def in_process(order: Any, **_: Any) -> Raw:
     def tell(name: str, value: Any) -> None:
         nonlocal raw
         if name == "ended":
-            raw = isolate.replace(raw, ended=value[0], error=value[1], remedy=value[2])
+            raw = replace(raw, ended=value[0], error=value[1], remedy=value[2])
         elif name != "progress":
             raw = isolate._with(raw, name, value)  # noqa: SLF001 - what the parent of a child does
 
@@ -200,26 +155,30 @@ def network(name: str, engine: str, sizes: dict[str, Any]) -> dict[str, Any]:
     (place / "config.json").write_text(json.dumps(config), encoding="utf-8")
     batch, form = sizes.get("batch", 1), sizes.get("precision", "f32")
     numpy = import_module("numpy")
-    session = runtime_named(engine).open(Target(path=place, format="config", batch=batch, precision=form))
+    session: Any = runtime_named(engine).open(Target(path=place, format="config", batch=batch, precision=form))
     try:
         session.feed({"pixel_values": numpy.random.default_rng(0).random((batch, 3, 224, 224), numpy.float32)})
         taken: list[float] = []
+        modules_s: list[float] = []
         begun = time.perf_counter()
         while len(taken) < 40 or (time.perf_counter() - begun < 0.5 and len(taken) < 2000):
+            if len(taken) % 16 == 0:
+                look_at_host(session, modules_s)
             start = time.perf_counter()
             session.step()
             taken.append(time.perf_counter() - start)
     finally:
         session.close()
     phase = {"name": "forward", "time_s": median(taken[10:]), "predicted_s": None, "parts": []}
-    return {"phases": [phase], "precision": {"weights": form}, "environment": {"host": {"call_s": None}}}
+    return {"phases": [phase], "precision": {"weights": form}, "image": 224,
+            "environment": {"host": {"module_s": median(modules_s) if modules_s else None}}}  # fmt: skip
 
 
 def measured(cases: list[Any], arguments: argparse.Namespace) -> Iterator[dict[str, Any]]:
     torch = import_module("torch")
-    host = Host()
-    traces = Traces(host, wanted=arguments.trace)
-    watch(host, traces)
+    traces = Traces(torch)
+    if arguments.trace:
+        trace_sessions(traces)
     for number, (name, engine, sizes) in enumerate(cases):
         case = {"case": number, "model": name, "engine": engine, **sizes}
         late = engine == "torch-compile" and arguments.warm and not marker([name, engine, sizes]).exists()
@@ -235,7 +194,8 @@ def measured(cases: list[Any], arguments: argparse.Namespace) -> Iterator[dict[s
             row = {"error": repr(error)[:400]}
         torch.cuda.empty_cache()
         torch.compiler.reset()
-        yield {**case, **row, "seconds": time.perf_counter() - start, "host": host.taken(), "trace": traces.taken()}
+        traced = {"trace": traces.taken()} if arguments.trace else {}
+        yield {**case, **row, "seconds": time.perf_counter() - start, **traced}
 
 
 def compile_ahead(arguments: argparse.Namespace) -> None:
@@ -272,7 +232,7 @@ def main() -> None:
     parser.add_argument("--share", help=argparse.SUPPRESS)
     parser.add_argument("--begun", type=float, default=time.time(), help=argparse.SUPPRESS)
     arguments = parser.parse_args()
-    model.isolated = in_process
+    model.isolated = in_process  # type: ignore[attr-defined]  # what starts a process for each model
     cases = json.loads(arguments.cases.read_text(encoding="utf-8"))
     if arguments.share:
         compile_share(cases, arguments)

@@ -85,9 +85,9 @@ class Question:
     a machine without a datasheet. `had_threads` is how many the engine had, whoever chose it: the intervals of a
     calibration made with another number are widened. What a user asks for is `options.threads`. `host_call_s` is how
     fast the host is that starts a device's kernels, as `doctor` reads it: it is taken where the calibration knows the
-    figure of its own host, unless `options` ask for another; `host_module_s`, what that host took to call a small module
-    while the model ran, is nearer to the run and comes first. `prefill_on` reads the prompt on another device, which
-    sends its cache over `options.link`. With `learned`, what profiles of this machine taught corrects the stored
+    figure of its own host, unless `options` ask for another; `host_module_s`, what that host took to call a small
+    module while the model ran, is nearer to the run and comes first. `prefill_on` reads the prompt on another device,
+    which sends its cache over `options.link`. With `learned`, what profiles of this machine taught corrects the stored
     calibration, or the priors where there is none.
     """
 

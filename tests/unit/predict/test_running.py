@@ -205,7 +205,9 @@ def test_what_its_host_took_during_a_run_comes_before_what_it_took_beside_it():
 
     quiet = answered(host_module_s=14.8e-6)
     assert quiet == pytest.approx(answered(), rel=0.01)
-    assert answered(host_module_s=29.6e-6) == pytest.approx(2 * quiet, rel=0.02), "a step that waits waits twice as long"
+    assert answered(host_module_s=29.6e-6) == pytest.approx(2 * quiet, rel=0.02), (
+        "a step that waits waits twice as long"
+    )
     assert answered(host_module_s=14.8e-6, host_call_s=3e-6) == quiet
     assert replace(question, host_module_s=1e-5).changed("on=nvidia-a100-80gb").host_module_s is None
 

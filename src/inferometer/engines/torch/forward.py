@@ -47,7 +47,6 @@ class Eager:
     stages: tuple[Stage, ...] = ()
     notes: tuple[str, ...] = ()
     captured = False
-    prepared = False  # what runs is neither compiled nor captured
     samples = False  # a pass ends with logits
 
     def __init__(self, module: Module) -> None:
@@ -87,7 +86,6 @@ class Static:
     `compiled` runs through torch.compile; else the model runs op by op, and every pass is captured in a CUDA graph.
     """
 
-    prepared = True
     samples = True  # a pass ends with the likeliest token of each sequence; one that is captured also sends it
 
     def __init__(

@@ -69,7 +69,7 @@ class Text:
 
     def instrumented(self) -> Text | None:
         """The same passes with the recorder on; None where recording needs marks, or another compilation."""
-        if not (self._forward.prepared and self._host.watched):
+        if not (isinstance(self._forward, Static) and self._host.watched):
             return None
         with self._host.running("recording which kernels are whose"):
             self._forward.refer()
