@@ -32,7 +32,7 @@ from pathlib import Path
 
 from figure import Figure
 
-from inferometer import predict, profile
+from inferometer import profile
 from inferometer.api import measure_and_judge
 from inferometer.core.codec import document
 from inferometer.core.device import LOCAL
@@ -44,9 +44,9 @@ from inferometer.known import device as device_named
 from inferometer.known.machine.health.host_calls import host_call_s
 from inferometer.known.zoo import model as catalog_model
 from inferometer.measure.run.model import MeasureRequest
+from inferometer.predict.ask import ask
 from inferometer.predict.basis.learned import keep_learned, learned_file, learned_steps
 from inferometer.predict.basis.roof import roof_for
-from inferometer.predict.options import Options
 from inferometer.understand.judging import question_behind
 
 COMPILE, GRAPH, EAGER = "torch-compile", "torch-graph", "torch-eager"
@@ -93,13 +93,12 @@ def predicted_again(row, on):
     """The row of a journal with today's predictions, of its phases and of their parts, in place of those of its day."""
     if "phases" not in row:
         return row
-    sizes = {name: row[name] for name in ("batch", "prompt", "generate") if name in row}
+    sizes = {name: row[name] for name in ("batch", "prompt", "generate", "image") if name in row}
     asked = {"on": on, "runtime": row["engine"], "weights": row["precision"]["weights"], **sizes}
-    host_s = row["environment"]["host"].get("call_s")
-    try:  # as `profile` takes its own host's speed, where the calibration knows whose it was made on
-        today = predict(row["model"], **asked, options=Options(host_call_s=host_s))
-    except InferometerError:
-        today = predict(row["model"], **asked)
+    host = row["environment"]["host"]  # as `profile` takes its own host's speed
+    today = replace(
+        ask(row["model"], **asked), host_call_s=host.get("call_s"), host_module_s=host.get("module_s")
+    ).answer()
     phases = []
     for phase in row["phases"]:
         expected = today.phase(phase["name"])

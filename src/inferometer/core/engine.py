@@ -67,6 +67,9 @@ class Overheads:
         found = self.loop.get(f"{name}.{phase}", self.loop.get(name))
         return 0.0 if found is None else found.value
 
+    def host_in(self, phase: str) -> Sourced | None:
+        return self.apart.get(f"host.{phase}", self.host_s)
+
     def kernel_in(self, phase: str) -> Sourced | None:
         return self.apart.get(f"kernel.{phase}", self.kernel_s)
 

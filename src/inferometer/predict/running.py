@@ -15,7 +15,7 @@ from inferometer.known.engines import costs_of, known_engine, require_effects
 from inferometer.predict.precision import counted_precision
 from inferometer.predict.price.class_figures import core_count, memory_of_cores
 from inferometer.predict.price.deviations import standing_of
-from inferometer.predict.price.hosts import host_speed_of
+from inferometer.predict.price.hosts import host_speed_of, speed_by_module
 from inferometer.predict.price.variants import USUAL_LAYOUT, knows_variant, threads_variant
 
 if TYPE_CHECKING:
@@ -69,9 +69,11 @@ def with_own_host(question: Question, calibration: Calibration | None) -> Option
     """The options of a question with its own host, where none is asked for and both hosts' figures are known."""
     options = question.options
     asked = options.host_speed is not None or options.host_call_s is not None
-    if asked or question.host_call_s is None or calibration is None or calibration.host_call_s is None:
+    if asked or calibration is None or calibration.host_call_s is None:
         return options
-    return replace(options, host_call_s=question.host_call_s)
+    if question.host_module_s is not None:
+        return replace(options, host_speed=speed_by_module(question.host_module_s, calibration.host_call_s))
+    return options if question.host_call_s is None else replace(options, host_call_s=question.host_call_s)
 
 
 def _require_threads(question: Question, threads: int) -> None:

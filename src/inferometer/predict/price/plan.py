@@ -153,7 +153,7 @@ class PricePlan:
                 0.0 if each is None else float(each)
                 for each in (
                     overheads.kernel_in(phase),
-                    None if captured else overheads.host_s,
+                    None if captured else overheads.host_in(phase),
                     overheads.step_in(phase),
                     overheads.sequence_s,
                 )
