@@ -344,6 +344,7 @@ class EngineDescriptor:
     PyTorch. Its calibrations are of a format of the activations; where `by_weights` is given they are of a
     format of the weights, and those are the formats it computes in. One that goes `beyond_peaks` computes in fewer bits
     or with fewer products than a format says unless told otherwise: its calibrations measure the peaks that it reaches.
+    One of a single `build` has the same kernels on every core of an architecture, whatever instructions that has.
     `compiled_by` names the runtime that compiles what this one launches op by op, `keeps_up_with` one that it is no
     slower than where nobody has measured it. `serving` has the rules of an engine that serves many requests at once.
     `job_options` are those of its options that a job may set: none of them names a file or a library. `tuned` are
@@ -366,6 +367,7 @@ class EngineDescriptor:
     calibrated_in: str | None = None  # the format that is calibrated where none is asked for
     by_weights: Precision | None = None
     beyond_peaks: bool = False
+    one_build: bool = False
     compiled_by: str | None = None
     keeps_up_with: str | None = None
     serving: ServingRules | None = None

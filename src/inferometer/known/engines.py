@@ -293,7 +293,7 @@ def _descriptor(row: CatalogRow) -> EngineDescriptor:
     small, probing, usual = row.inner("small"), row.inner("calibrated"), row.inner("usual_on")
     small.allow("narrow", "byte", "kv")
     usual.allow(*_MADE)
-    probing.allow("format", "by_weights", "beyond_peaks", *UNITS)
+    probing.allow("format", "by_weights", "beyond_peaks", "one_build", *UNITS)
     stated = {key: dtype(small.required_text(key)).name for key in ("narrow", "byte", "kv") if key in small.fields}
     uses = row.names("first_for")
     return EngineDescriptor(
@@ -313,6 +313,7 @@ def _descriptor(row: CatalogRow) -> EngineDescriptor:
         calibrated_in=probing.text("format"),
         by_weights=_by_weights(probing),
         beyond_peaks=probing.text("beyond_peaks") == "yes",
+        one_build=probing.text("one_build") == "yes",
         compiled_by=row.text("compiled_by"),
         keeps_up_with=row.text("keeps_up_with"),
         job_options=frozenset(row.names("job_options")),
