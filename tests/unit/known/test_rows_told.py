@@ -295,9 +295,13 @@ version = "0.9"
 mixed = "yes"
 frees_windows = "yes"
 byte_experts = "fp8"
-memory_share = 0.9
-context = "1 GB"
-graphs = "2 GB"
+[[engines.x.serving.memory]]
+since = "0.3"
+share = 0.9
+logit = "8 B"
+own = "1 GB"
+split = "2 GB"
+layer = "3 B"
 """
 
 
