@@ -328,8 +328,9 @@ class ServingRules:
     `most_sequences` sequences, on devices with less than `large_bytes` of memory the small ones; with `mixed` the
     chunks of prompts ride in the steps of decoding, without it steps that read prompts come first and decoding waits.
     Steps of up to `captured_up_to` sequences are replayed as CUDA graphs. The cache comes in blocks of `block_tokens`,
-    as many as `memory` leaves room for, by the engine's version. With `frees_windows` layers that look back over a window give back the blocks
-    before it. Experts of 8 bits that name no scales are those of `byte_experts`, as tables call the format.
+    as many as `memory` leaves room for, by the engine's version. With `frees_windows` layers that look back over a
+    window give back the blocks before it. Experts of 8 bits that name no scales are those of `byte_experts`, as tables
+    call the format.
     """
 
     tables: str

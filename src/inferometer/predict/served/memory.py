@@ -154,7 +154,7 @@ class ServingMemory:
         return -(-max(1, tokens) // self.block_tokens) * self.block_tokens
 
 
-def serving_memory(
+def serving_memory(  # noqa: PLR0913 - a model on a device, and an engine's rules and limits
     ready: ReadyGraph, device: Device, rules: ServingRules, taken: MemoryRules, limits: StepLimits, *, split: bool
 ) -> ServingMemory:
     """`split` says whether the tensors of a layer lie on several devices, which then hold buffers of messages."""
@@ -193,7 +193,7 @@ def _step_peak(
     heads = [row.op for row in ready.layout.prepared.rows if "logits" in row.op.symbols and row.op.weights]
     # what the layers hand to the head: one row a token
     stream = heads[0].inputs[0] if heads else None
-    kept = 0.0 if stream is None else binding.format(stream).bits / 8 * stream.shape[-1]
+    kept = 0.0 if stream is None else float(binding.format(stream).nbytes(1)) * heads[0]["in_features"]
     # Kernels for experts of 4 bits ask for their buffers in each call and give them back.
     if taken.keeps_experts and not any(_is_four_bit(op, binding) for _, op, _ in _experts(ready)):
         kept += inside
