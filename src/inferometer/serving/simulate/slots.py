@@ -70,8 +70,9 @@ class Slots:
         """Keep what a request's prompt and answer are made of: no block of the pool is shared."""
         own = request.input_tokens - sum(size for _, size in request.pieces)
         pieces = (*request.pieces, (("own", request.number), own)) if own > 0 else request.pieces
-        answer = request.answer or ((("answer", request.number), max(1, request.output_tokens - 1)),)
-        self._asked[request] = Prompt.of(pieces), answer
+        *first, (name, size) = request.answer or ((("answer", request.number), request.output_tokens),)
+        # the last token was made and not read
+        self._asked[request] = Prompt.of(pieces), (*first, (name, size - 1)) if size > 1 else (*first,)
         request.pieces = request.answer = ()
 
     def take(self, request: SimulatedRequest) -> int:
