@@ -304,7 +304,8 @@ class MemoryRules:
     larger of two peaks counts: of the layers, or of the sampler, which takes `logit_bytes` for each word of the
     vocabulary and each sequence that a step may have. With `keeps_experts` the buffers of 16- and 8-bit experts stay
     beside the sampler's. `own_bytes` are the process's, outside of its allocator, and `split_bytes` come on top where
-    tensors are split: buffers of messages. A graph that is captured takes `layer_bytes` for each layer. Experts in
+    tensors are split (buffers of messages), and `switched_bytes` where such devices are linked as by one of `switched`:
+    memory that all of them see. A graph that is captured takes `layer_bytes` for each layer. Experts in
     MXFP4 that the device widens are stored with their widths rounded up to multiples of `padded_to` (input, inner).
     """
 
@@ -316,6 +317,8 @@ class MemoryRules:
     logit_bytes: Sourced
     own_bytes: Sourced
     split_bytes: Sourced
+    switched_bytes: Sourced
+    switched: tuple[str, ...]  # patterns of links
     layer_bytes: Sourced
     padded_to: tuple[int, int]
 

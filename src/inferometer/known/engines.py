@@ -356,8 +356,8 @@ def _serving(name: str, row: CatalogRow) -> ServingRules:
 
 def _memory_rules(row: CatalogRow) -> MemoryRules:
     row.allow(
-        "since", "share", "of_free", "profiles", "keeps_experts", "logit", "own", "split", "layer", "padded_input",
-        "padded_inner",
+        "since", "share", "of_free", "profiles", "keeps_experts", "logit", "own", "split", "switched_add", "switched",
+        "layer", "padded_input", "padded_inner",
     )  # fmt: skip
     return MemoryRules(
         since=row.required_text("since"),
@@ -368,6 +368,8 @@ def _memory_rules(row: CatalogRow) -> MemoryRules:
         logit_bytes=_required(row, "logit", "B"),
         own_bytes=_required(row, "own", "B"),
         split_bytes=_required(row, "split", "B"),
+        switched_bytes=_required(row, "switched_add", "B"),
+        switched=row.names("switched"),
         layer_bytes=_required(row, "layer", "B"),
         padded_to=(row.whole("padded_input") or 1, row.whole("padded_inner") or 1),
     )

@@ -301,6 +301,8 @@ share = 0.9
 logit = "8 B"
 own = "1 GB"
 split = "2 GB"
+switched_add = "4 GB"
+switched = ["nvlink-*"]
 layer = "3 B"
 """
 
@@ -318,7 +320,8 @@ def test_a_serving_engine_has_its_limits_and_costs(tmp_path):
     (costs,), (memory,) = found.pop("costs"), found.pop("memory")
     assert memory == {
         "since": "0.3", "share": 0.9, "of_free": False, "profiles": False, "keeps_experts": False, "logit_bytes": 8,
-        "own_bytes": 1e9, "split_bytes": 2e9, "layer_bytes": 3, "padded_to": (1, 1),
+        "own_bytes": 1e9, "split_bytes": 2e9, "switched_bytes": 4e9, "switched": ("nvlink-*",),
+        "layer_bytes": 3, "padded_to": (1, 1),
     }  # fmt: skip
     assert found == {
         "tables": "t", "version": "0.9", **numbers, "large_bytes": 70e9, "mixed": True, "frees_windows": True,

@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from inferometer.core.engine import is_like
 from inferometer.core.errors import DomainError
 from inferometer.core.frozen import frozen
 from inferometer.predict.parallel import layer_count, stage_share
@@ -176,7 +177,7 @@ def serving_memory(  # noqa: PLR0913 - a model on a device, and an engine's rule
         weights_bytes=float(ready.residency.weights_bytes) + _padding(ready, device, taken),
         activations_bytes=peak.bytes_at(limits) if peak else 0.0,
         reserve_bytes=taken.own_bytes.value
-        + (taken.split_bytes.value if split else 0.0)
+        + (_messages(device, taken) if split else 0.0)
         + (peak.graphs_at(limits) if peak else 0.0),
         kv_bytes_per_token=growing + sum(windows.values()),
         block_tokens=rules.block_tokens,
@@ -184,6 +185,12 @@ def serving_memory(  # noqa: PLR0913 - a model on a device, and an engine's rule
         state_bytes=float(full.state_bytes),
         peak=peak,
     )
+
+
+def _messages(device: Device, taken: MemoryRules) -> float:
+    link = device.peer_link
+    is_switched = link is not None and any(is_like(link.name, pattern) for pattern in taken.switched)
+    return taken.split_bytes.value + (taken.switched_bytes.value if is_switched else 0.0)
 
 
 def _step_peak(
