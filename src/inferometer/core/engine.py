@@ -299,16 +299,44 @@ class StepCosts:
 
 
 @frozen
+class MemoryRules:
+    """What an engine leaves for its cache, from one version of it on.
+
+    It takes `share` of what the driver shows and fills what its weights, a step and its own leave of that; with
+    `of_free` the share is of what those leave free. Where it `profiles`, it runs one step at its limits first, and the
+    larger of two peaks counts: of the layers, or of the sampler, which takes `logit_bytes` for each word of the
+    vocabulary and each sequence that a step may have. With `keeps_experts` the buffers of 16- and 8-bit experts stay
+    beside the sampler's. `own_bytes` are the process's, outside of its allocator, and `split_bytes` come on top where
+    tensors are split (buffers of messages), and `switched_bytes` where such devices are linked as by one of `switched`:
+    memory that all of them see. A graph that is captured takes `layer_bytes` for each layer. Experts in
+    MXFP4 that the device widens are stored with their widths rounded up to multiples of `padded_to` (input, inner).
+    """
+
+    since: str
+    share: Sourced
+    of_free: bool
+    profiles: bool
+    keeps_experts: bool
+    logit_bytes: Sourced
+    own_bytes: Sourced
+    split_bytes: Sourced
+    switched_bytes: Sourced
+    switched: tuple[str, ...]  # patterns of links
+    layer_bytes: Sourced
+    padded_to: tuple[int, int]
+
+
+@frozen
 class ServingRules:
     """How a serving engine makes steps of requests, and what it does with the memory.
 
     `tables` is the engine's name in tables of measured kernels. A step has at most `step_tokens` tokens and
     `most_sequences` sequences, on devices with less than `large_bytes` of memory the small ones; with `mixed` the
     chunks of prompts ride in the steps of decoding, without it steps that read prompts come first and decoding waits.
-    Steps of up to `captured_up_to` sequences are replayed as CUDA graphs. Of the memory that the driver shows,
-    `memory_share` is used; `context_bytes` are the process's own, `graph_bytes` those of captured graphs; the cache
-    comes in blocks of `block_tokens`. With `frees_windows` layers that look back over a window give back the blocks
-    before it. Experts of 8 bits that name no scales are those of `byte_experts`, as tables call the format.
+    Steps of up to `captured_up_to` sequences are replayed as CUDA graphs. The cache comes in blocks of `block_tokens`,
+    as many as `memory` leaves room for, by the engine's version. With `frees_windows` layers that look back over a
+    window give back the blocks before it. Experts of 8 bits that name no scales are those of `byte_experts`, as tables
+    call the format.
     """
 
     tables: str
@@ -323,9 +351,7 @@ class ServingRules:
     mixed: bool
     frees_windows: bool
     byte_experts: str
-    memory_share: Sourced
-    context_bytes: Sourced
-    graph_bytes: Sourced
+    memory: tuple[MemoryRules, ...]
     costs: tuple[StepCosts, ...]
 
 

@@ -295,9 +295,15 @@ version = "0.9"
 mixed = "yes"
 frees_windows = "yes"
 byte_experts = "fp8"
-memory_share = 0.9
-context = "1 GB"
-graphs = "2 GB"
+[[engines.x.serving.memory]]
+since = "0.3"
+share = 0.9
+logit = "8 B"
+own = "1 GB"
+split = "2 GB"
+switched_add = "4 GB"
+switched = ["nvlink-*"]
+layer = "3 B"
 """
 
 
@@ -311,11 +317,15 @@ def test_a_serving_engine_has_its_limits_and_costs(tmp_path):
                "block_tokens": 15, "captured_up_to": 16}  # fmt: skip
     given = "".join(f"{name} = {number}\n" for name, number in numbers.items())
     found = plain(served(tmp_path, given, ("0.5", "[]")))
-    (costs,) = found.pop("costs")
+    (costs,), (memory,) = found.pop("costs"), found.pop("memory")
+    assert memory == {
+        "since": "0.3", "share": 0.9, "of_free": False, "profiles": False, "keeps_experts": False, "logit_bytes": 8,
+        "own_bytes": 1e9, "split_bytes": 2e9, "switched_bytes": 4e9, "switched": ("nvlink-*",),
+        "layer_bytes": 3, "padded_to": (1, 1),
+    }  # fmt: skip
     assert found == {
         "tables": "t", "version": "0.9", **numbers, "large_bytes": 70e9, "mixed": True, "frees_windows": True,
-        "byte_experts": "fp8", "memory_share": 0.9,
-        "context_bytes": 1e9, "graph_bytes": 2e9,
+        "byte_experts": "fp8",
     }  # fmt: skip
     assert costs == {
         "since": "0.5", "step_s": pytest.approx(1e-3), "sequence_s": pytest.approx(2e-6),

@@ -14,7 +14,7 @@ from inferometer.core.lazy import late
 from inferometer.core.profile import Headline
 from inferometer.core.sizes import PROMPT
 from inferometer.core.workload import Parallel, Precision
-from inferometer.known.engines import costs_of, engine
+from inferometer.known.engines import costs_of, engine, memory_of
 from inferometer.predict.applicable import require_applicable, require_of_users
 from inferometer.predict.basis.engine_tables.calibrating import kernels_alone
 from inferometer.predict.memory.fit import capacity_of
@@ -99,13 +99,12 @@ class ServedReplica:
         limits = StepLimits(
             tokens=tokens or self.limits.tokens, sequences=sequences or self.limits.sequences, waits=waits
         )
-        return replace(self, limits=limits)
+        memory = None if self.memory is None else self.memory.limited(self.limits, limits)
+        return replace(self, limits=limits, memory=memory)
 
     def with_memory_share(self, share: float) -> ServedReplica:
         """The same with another gpu_memory_utilization."""
-        if self.memory is None:
-            return self
-        return replace(self, memory=replace(self.memory, usable_bytes=share * self.memory.visible_bytes))
+        return self if self.memory is None else replace(self, memory=self.memory.with_share(share))
 
 
 def served(question: Question) -> ServedReplica:
@@ -130,8 +129,8 @@ def served(question: Question) -> ServedReplica:
     step = _steps.get_or_make(costs, (ready,), lambda: engine_step(ready, costs, spread))
     limits = limits_on(rules, basis.device)
     known = capacity_of(basis.device) is not None
-    memory = serving_memory(ready, basis.device, rules, limits) if known else None
-    parallel = workload.parallel
+    parallel, taken = workload.parallel, memory_of(rules, question.options.engine_version)
+    memory = serving_memory(ready, basis.device, rules, taken, limits, split=parallel.tp > 1) if known else None
     drafts, memory = _drafts(question, memory)
     return ServedReplica(
         step=step,
