@@ -187,7 +187,7 @@ def detection():
         ("h", (1280, 32, 16, (7, 15, 23, 31)), "641M"),
     ):  # fmt: skip
         found[f"sam-vit-{size}"] = Net(
-            make=lambda sizes=(width, layers, heads, places): Sam(*sizes), inputs=image(1024), fixed=True,
+            make=lambda sizes=(width, layers, heads, places): Sam(*sizes), inputs=image(1024),
             published=f"~{count}",
         )  # fmt: skip
     # keypoints are chosen by their scores, so how many there are is not known beforehand: what is traced ends before

@@ -251,6 +251,10 @@ def _counted(
     rows = [row for row in members if has_parameters(row, counted_parameters)]
     if len(rows) < len(members):
         left[f"{asked.model} has a graph with another number of parameters"] += len(members) - len(rows)
+    one = [row for row in rows if "batch" in graph.symbols or (row.batch or 1) == 1]
+    if len(one) < len(rows):
+        left[f"{asked.model} was made for one input at once"] += len(rows) - len(one)
+    rows = one
     if engine is None or not rows:
         return
     workload = completed(graph, Workload(image=asked.image, prompt=asked.prompt, precision=asked.precision), Options())
