@@ -113,11 +113,13 @@ class RuntimeEffects:
     one that it computes in: the one asked for, else the one that stands there for the unit, else the model's own.
     Language models are made for it with weights in the
     `stored` format, unless another is asked for. A network whose weights are asked for in a format that is `whole` has
-    its activations in it too: the engine quantises all of a network or nothing. `unpack` is how many rows of products
-    reading the weights of a dense layer takes as long as, beyond what the priors of its class have in them. `logits`
-    are needed of a prompt's last token only; a runtime that reads it in chunks may compute them once a `prompt`, or
-    after each `chunk`. A `prompt` is read `whole`, or with its `last` token `apart`: in a step as of decoding, after
-    all others. A model that was compiled for one length `reads` so many tokens in a step, and fewer are padded to it.
+    its activations in it too: the engine quantises all of a network or nothing. On devices that it `quantises` for,
+    patterns as those of an engine's row, it makes every network so that is given to it in floats. `unpack` is how many
+    rows of products reading the weights of a dense layer takes as long as, beyond what the priors of its class have in
+    them. `logits` are needed of a prompt's last token only; a runtime that reads it in chunks may compute them once a
+    `prompt`, or after each `chunk`. A `prompt` is read `whole`, or with its `last` token `apart`: in a step as of
+    decoding, after all others. A model that was compiled for one length `reads` so many tokens in a step, and fewer are
+    padded to it.
     `merged` are groups of projections, by their last names, that it stores as one matrix; `dynamic` are the kinds of op
     that it quantises activations for while it runs, where weights are stored for that: others compute in floats. A
     convolution in groups is none of them unless `convolution:grouped` is. `gathered` is how many rows of products
@@ -152,6 +154,7 @@ class RuntimeEffects:
     held: Mapping[str, str] = field(default_factory=dict)
     stored: str | None = None
     whole: frozenset[str] = frozenset()
+    quantises: tuple[str, ...] = ()
     unpack: Sourced | None = None
     merged: tuple[tuple[str, ...], ...] = ()
     dynamic: frozenset[str] = frozenset()

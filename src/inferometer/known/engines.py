@@ -68,9 +68,9 @@ _costs = Kept(1024)
 _defaults: dict[tuple[Any, ...], str] = {}  # by all that decides on it: a sweep asks for each of its rows
 _EFFECTS = (
     "title", "execution", "fusion", "fused", "unfused", "attention", "cache", "cache_moves", "repeat_moves", "passes",
-    "arithmetic", "instead", "expanded", "widened", "emulated", "held", "stored", "whole", "unpack", "merged",
-    "dynamic", "gathered", "grouped", "unquantised", "logits", "prompt", "reads", "reference", "winograd", "vectors",
-    "first_run", "notes",
+    "arithmetic", "instead", "expanded", "widened", "emulated", "held", "stored", "whole", "quantises", "unpack",
+    "merged", "dynamic", "gathered", "grouped", "unquantised", "logits", "prompt", "reads", "reference", "winograd",
+    "vectors", "first_run", "notes",
     *UNITS, *ENGINE_SETS,
 )  # fmt: skip
 _KEYS = (
@@ -496,6 +496,7 @@ def _alike(row: CatalogRow) -> RuntimeEffects:
         held={unit: dtype(row.inner("held").required_text(unit)).name for unit in _keys(row, "held")},
         stored=dtype(row.required_text("stored")).name if "stored" in row.fields else None,
         whole=frozenset(dtype(name).name for name in row.names("whole")),
+        quantises=tuple(row.names("quantises")),
         unpack=row.number("unpack", "1"),
         merged=tuple(tuple(group.split("+")) for group in row.names("merged")),
         dynamic=frozenset(row.names("dynamic")),

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from inferometer.core.calibration import Calibration
 from inferometer.core.device import Device, Link, Roof, is_local
-from inferometer.core.engine import RuntimeEffects
+from inferometer.core.engine import RuntimeEffects, is_one_of
 from inferometer.core.errors import DomainError
 from inferometer.core.frozen import frozen
 from inferometer.core.graph import Graph
@@ -111,7 +111,9 @@ class Question:
     def precision(self) -> Precision:
         """The formats asked for, completed by the engine's defaults for this model and device."""
         asked = engine_formats(self.workload.precision, self.runtime_name)
-        return held_precision(self.graph, asked, require_effects(self.runtime), self.device.unit)
+        effects = require_effects(self.runtime)
+        quantised = is_one_of(self.device, effects.quantises)
+        return held_precision(self.graph, asked, effects, self.device.unit, quantised=quantised)
 
     def in_formats(self, precision: Precision) -> Question:
         return replace(self, workload=self.workload.in_formats(precision))

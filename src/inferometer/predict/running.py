@@ -125,12 +125,16 @@ def engine_notes(question: Question) -> tuple[str, ...]:
     """
     device, known = question.device, known_engine(question.runtime_name)
     asked = question.workload.precision
-    weights_alone = asked.weights == "i8" and asked.activations is None and not is_generative(question.graph)
-    if weights_alone and device.unit != "cpu" and "i8" in device.peaks:
+    weights_alone = asked.weights == "i8" and question.precision.activations is None
+    if weights_alone and not is_generative(question.graph) and device.unit != "cpu" and "i8" in device.peaks:
         return ("Weights alone are in i8: --activations i8 asks for int8 throughout, as networks are deployed here.",)
     made_in = question.precision.weights
     if known is not None and asked.weights is None and made_in is not None and made_in == known.effects.stored:
         return (f"Weights are in {made_in}, as models are made for {known.title}; --weights asks for others.",)
+    if known is not None and asked.weights is asked.activations is None and made_in in known.effects.whole:
+        return (
+            f"All of it is in {made_in}, as networks are made for {known.title}; --weights asks for other formats.",
+        )
     if _stays_single(question):
         times = device.peaks["f16"].value / device.peaks["f32"].value
         return (

@@ -242,6 +242,9 @@ class ServingAnswer:
     usd_per_hour: float | None
     usd_per_million_tokens: float | None
     notes: tuple[str, ...] = ()
+    energy_j_per_token: float | None = None  # of what is written; reading the prompts is in it
+    energy_j_per_token_low: float | None = None
+    energy_j_per_token_high: float | None = None
 
     @property
     def summary(self) -> Headline:
@@ -294,6 +297,7 @@ def serving_answer(question: Question, users: int, tokens_per_user: float | None
     ttft, tpot = steady.interval("ttft"), steady.interval("tpot")
     price = hourly_price(question.device, what.devices, question.options.place)
     served_all = traffic.generate / (traffic.generate * steady.tpot_s + steady.ttft_s)
+    joules = _joules_per_token(question, traffic, max(under_way, what.replicas))
     return ServingAnswer(
         model=question.graph.name,
         device=question.device.name,
@@ -323,7 +327,18 @@ def serving_answer(question: Question, users: int, tokens_per_user: float | None
         usd_per_hour=None if price is None else float(price.usd_per_hour),
         usd_per_million_tokens=None if price is None else float(million_usd(price, users * served_all)),
         notes=(*what.notes, *window_notes(question.graph, workload)),
+        energy_j_per_token=joules[0],
+        energy_j_per_token_low=joules[1],
+        energy_j_per_token_high=joules[2],
     )
+
+
+def _joules_per_token(question: Question, traffic: Traffic, together: int) -> tuple[float | None, ...]:
+    """Of so many requests at once, all that they take over all that they write: a full batch's power hardly moves."""
+    sizes = replace(question.workload, batch=together, prompt=traffic.prompt, generate=traffic.generate)
+    summary = replace(question, workload=sizes).answer().summary
+    ends = summary.energy_j, summary.energy_low_j, summary.energy_high_j
+    return tuple(None if joules is None else joules / (together * traffic.generate) for joules in ends)
 
 
 def _too_large(question: Question, memory: ServingMemory) -> str:
