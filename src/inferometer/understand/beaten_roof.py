@@ -11,10 +11,9 @@ from collections.abc import Callable, Sequence
 from math import fsum
 from typing import TYPE_CHECKING
 
-from inferometer.core.device import is_local
+from inferometer.core.device import Roof, is_local
 from inferometer.core.frozen import frozen
 from inferometer.core.profile import Phase, Profile
-from inferometer.core.roof import Roof
 from inferometer.core.units import format_quantity
 from inferometer.predict.basis.roof import MAIN_MEMORY, keep_roof, raised, read_again
 from inferometer.understand.roofline import roofline_of

@@ -6,9 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from inferometer.core.device import Memory, Sourced
+from inferometer.core.device import Memory, Roof, Sourced
 from inferometer.core.profile import Environment, OpTime, Phase
-from inferometer.core.roof import Roof
 from inferometer.core.workload import Precision, Workload
 from inferometer.known import device
 from inferometer.predict.basis.roof import MAIN_MEMORY, raised, with_roof
