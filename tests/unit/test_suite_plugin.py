@@ -215,9 +215,8 @@ REPORT = {"when": "setup", "outcome": "passed", "duration": 0.1, "sections": [],
 )  # fmt: skip
 def test_of_what_passed_only_calls_and_what_was_slow_or_printed_is_reported(differs, is_sent):
     sent = []
-    suite_plugin._sending_less(lambda name, **about: sent.append((name, about)), 0.5)(
-        "testreport", data=REPORT | differs
-    )
+    send = suite_plugin._sending_less(lambda name, **about: sent.append((name, about)), 0.5)
+    send("testreport", data=REPORT | differs)
     assert len(sent) == is_sent
 
 
@@ -254,17 +253,8 @@ def test_is_broken_afterwards(broken): pass
 """
     ini = tmp_path / "marks.ini"
     ini.write_text("[pytest]\nmarkers = installed: as ours")
-    options = (
-        "-c",
-        str(ini),
-        "-p",
-        "passed_before",
-        "--note-passed",
-        "noted.json",
-        "--durations=5",
-        "--durations-min=0.2",
-    )
-    ended = run(tmp_path, text, *XDIST, *options)
+    noting = ("-p", "passed_before", "--note-passed", "noted.json")
+    ended = run(tmp_path, text, *XDIST, *noting, "-c", str(ini), "--durations=5", "--durations-min=0.2")
     assert "3 passed, 1 skipped, 1 error" in ended.stdout
     assert re.search(r"0\.\d+s setup +test_it.py::test_waits", ended.stdout)
     noted = json.loads((tmp_path / "noted.json").read_text(encoding="utf-8"))
