@@ -38,8 +38,8 @@ import psutil
 
 from inferometer.core.calibration import Calibration
 from inferometer.core.codec import decode
-from inferometer.core.traffic.agents import Agents, made_up
 from inferometer.core.traffic.arrivals import Arrivals
+from inferometer.core.traffic.demand import Agents, made_up
 from inferometer.core.traffic.figures import figures_of
 from inferometer.core.traffic.lengths import Lengths, parse_lengths
 from inferometer.core.traffic.traces import RequestTrace

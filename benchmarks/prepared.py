@@ -34,18 +34,18 @@ import inferometer as im
 from inferometer.core.errors import DomainError, InferometerError
 from inferometer.core.plugins import load_all
 from inferometer.core.settings import cache_folder
+from inferometer.core.sizes import bind
 from inferometer.core.workload import Workload
 from inferometer.engines.base import Target
 from inferometer.formats.resolve import read
-from inferometer.formats.sizes import bind
 from inferometer.formats.synth import synthesise
 from inferometer.known.engines import engine
 from inferometer.known.machine.detect.identity import this_machine
 from inferometer.measure.bench.plan import Plan
+from inferometer.measure.prepare.artifact import source_of as engine_source
 from inferometer.measure.prepare.foretell import foretell
 from inferometer.measure.prepare.proof import ProvedFile, Proving, measured_gain
 from inferometer.measure.prepare.run import Prepared, PrepareRequest, StepResult, carry_out_request
-from inferometer.measure.prepare.source import source_of as engine_source
 from inferometer.measure.prepare.steps import step_named
 from inferometer.measure.run.inputs import input_shapes, make_inputs
 

@@ -25,10 +25,10 @@ import numpy as np
 from figure import Figure
 
 from inferometer.core.kept import Kept
+from inferometer.core.served import parse_objective
 from inferometer.core.traffic.arrivals import Arrivals
 from inferometer.core.traffic.demand import Sharing
 from inferometer.core.traffic.lengths import Lengths
-from inferometer.core.traffic.objectives import parse_objective
 from inferometer.core.traffic.traces import RequestTrace, part_of, read_trace
 from inferometer.known.engines import costs_of, engine
 from inferometer.predict.ask import ask

@@ -35,7 +35,7 @@ from inferometer.known import devices, grids, instances, links, memory_levels, m
 from inferometer.known.formulas.registry import SECTIONS, Formula, all_formulas
 from inferometer.known.machine.health import CHECKS
 from inferometer.predict.fields import ASKED, AXES, SWEPT, fields_that
-from inferometer.understand.pages import pages as finding_pages
+from inferometer.understand.findings import pages as finding_pages
 from inferometer.understand.view.explanations import page_text
 from inferometer.understand.view.listings import device_table, model_table
 from inferometer.understand.view.records import device_record, model_record

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from inferometer.formats.networks.archive import graph_in, read_tables
-from inferometer.known.atlas.storing import SCHEMA, read_table
+from inferometer.known.atlas.shipped import SCHEMA, read_table
 from workshop.networks.archive import tables_of
 
 

@@ -9,8 +9,7 @@ from inferometer.version import __version__
 TYPE_CHECKING = False  # see inferometer.core
 
 if TYPE_CHECKING:
-    from inferometer.api.comparing import compare
-    from inferometer.api.explanations import explain
+    from inferometer.api.explanations import compare, explain
     from inferometer.api.measurements import profile, verify
     from inferometer.api.services import load, plan, simulate
     from inferometer.core import Device, Graph, Profile, Work, Workload, dtype
@@ -42,13 +41,12 @@ _HOMES = {
     "inferometer.core": ("Device", "Graph", "Profile", "Work", "Workload", "dtype"),
     "inferometer.core.codec": ("decode", "encode"),
     "inferometer.core.errors": ("InferometerError",),
-    "inferometer.api.explanations": ("explain",),
     "inferometer.hub.web.downloads": ("chart", "export"),
     "inferometer.measure.prepare.run": ("prepare",),
     "inferometer.measure.spans": ("Profiler",),
     "inferometer.formats.resolve": ("read",),
     "inferometer.measure.calibrate.from_table": ("calibrate_from",),
-    "inferometer.api.comparing": ("compare",),
+    "inferometer.api.explanations": ("compare", "explain"),
     "inferometer.api.measurements": ("profile", "verify"),
     "inferometer.predict.placing": ("can_i_run",),
     "inferometer.predict.verbs": ("fit", "predict"),

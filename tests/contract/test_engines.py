@@ -21,8 +21,8 @@ RUN = sorted(PROJECT["entry-points"]["inferometer.runtimes"])
 # Who may write an engine's name: those that are an engine, read its files, meet it as a word of a model's name, list
 # it among packages, show an example of it, or are the table of tools that make files for engines.
 NAMING = (
-    "engines/", "known/atlas/sources/", "known/atlas/reading.py", "known/atlas/names.py", "known/networks.py",
-    "known/machine/health/packages.py", "formats/openvino/", "formats/networks/", "formats/mnn/", "formats/ncnn/",
+    "engines/", "known/atlas/sources/", "known/atlas/reading.py", "known/atlas/names.py", "known/zoo.py",
+    "known/machine/health/readings.py", "formats/openvino/", "formats/networks/", "formats/mnn/", "formats/ncnn/",
     "formats/ctranslate2/", "formats/onnxruntime_genai/", "formats/executorch/", "formats/trust/",
     "predict/basis/engine_tables/reading.py", "measure/prepare/steps.py", "understand/accuracy/page.py",
     "understand/accuracy/atlas_file.py", "serving/load/server.py", "serving/plans/launch.py",

@@ -15,11 +15,11 @@ from contract.runtime_cases_mnn import convert
 from contract.test_mapping import kernels_of, ops_of
 from golden.packaged import packaged
 from inferometer.core.plugins import load
+from inferometer.core.sizes import bind
 from inferometer.core.workload import Workload
 from inferometer.engines.ncnn import convert as pnnx
 from inferometer.engines.order import ToolOrder
 from inferometer.formats.detect import read_graph
-from inferometer.formats.sizes import bind
 from inferometer.measure.run.inputs import input_shapes
 from inferometer.measure.run.layers import graph_layers
 

@@ -13,10 +13,10 @@ import pytest
 
 from golden.packaged import packaged
 from inferometer.core.plugins import load
+from inferometer.core.sizes import bind
 from inferometer.core.workload import Workload
 from inferometer.engines.base import Target
 from inferometer.formats.detect import read_graph
-from inferometer.formats.sizes import bind
 from inferometer.measure.run.correct import Corrected
 from inferometer.measure.run.inputs import index_limits, input_shapes, make_inputs
 from inferometer.measure.run.layers import graph_layers

@@ -1,7 +1,9 @@
 """The page about the architecture names the wings as the linter has them."""
 
+import ast
 import re
 import tomllib
+from collections.abc import Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
@@ -27,3 +29,44 @@ def test_there_is_no_other_wing():
 def test_what_it_sends_a_reader_to_is_there():
     for link in re.findall(r"\]\((src/[^)]*)\)", PAGE):
         assert (ROOT / link).is_file(), link
+
+
+def _loaded_with(body: list[ast.stmt]) -> Iterator[str]:
+    """The modules whose loading a module's own waits for: imports in functions and for types alone are none."""
+    for statement in body:
+        if isinstance(statement, ast.ImportFrom):
+            yield from (f"{statement.module}.{alias.name}" for alias in statement.names)
+        elif isinstance(statement, ast.Import):
+            yield from (alias.name for alias in statement.names)
+        elif isinstance(statement, ast.If | ast.Try) and "TYPE_CHECKING" not in ast.unparse(statement):
+            yield from _loaded_with(statement.body)
+
+
+def _circle(modules: dict[str, list[str]], module: str, way: tuple[str, ...], left: set[str]) -> tuple[str, ...]:
+    """The way from a module back to itself, if there is one; `left` are modules with none."""
+    if module in way:
+        return (*way[way.index(module) :], module)
+    for other in modules[module] if module not in left else ():
+        if found := _circle(modules, other, (*way, module), left):
+            return found
+    left.add(module)
+    return ()
+
+
+def test_no_module_waits_for_itself_whichever_is_loaded_first():
+    """A tool that follows imports allows such a circle, and so does every test that loads another module before it."""
+    files = {
+        ".".join(path.relative_to(ROOT / "src").with_suffix("").parts).removesuffix(".__init__"): path
+        for path in (ROOT / "src").rglob("*.py")
+    }
+    modules = {
+        name: [
+            module
+            for taken in _loaded_with(ast.parse(path.read_bytes()).body)
+            if (module := taken if taken in files else taken.rpartition(".")[0]) in files and module != name
+        ]
+        for name, path in files.items()
+    }
+    left: set[str] = set()
+    for name in modules:
+        assert _circle(modules, name, (), left) == ()

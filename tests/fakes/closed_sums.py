@@ -9,8 +9,17 @@ from math import fsum
 from typing import TYPE_CHECKING
 
 from inferometer.core import statistics
-from inferometer.core.request import OVERLAPPING, op_count, ops_by, repeats, request_s, request_shares
-from inferometer.core.steps import pace, sampled_steps, summed_samples
+from inferometer.core.request import (
+    OVERLAPPING,
+    op_count,
+    ops_by,
+    pace,
+    repeats,
+    request_s,
+    request_shares,
+    sampled_steps,
+    summed_samples,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

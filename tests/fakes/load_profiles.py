@@ -6,9 +6,9 @@ import numpy as np
 
 from fakes.scripted_server import HEAD, Send, Wait, chunk, ending, event, plain
 from fakes.virtual_time import VirtualPool, virtually
+from inferometer.core.served import parse_objective
 from inferometer.core.traffic.arrivals import Arrivals
 from inferometer.core.traffic.lengths import Lengths
-from inferometer.core.traffic.objectives import parse_objective
 from inferometer.serving.load.apis import Endpoint, parse_address
 from inferometer.serving.load.local import Here
 from inferometer.serving.load.plan import LoadPlan, LoadStep, demand_of

@@ -7,8 +7,7 @@ from fakes.every import every
 from inferometer.core.finding import CODES, SEVERITIES
 from inferometer.formats.resolve import read
 from inferometer.known import device
-from inferometer.understand.findings import FINDERS, findings_of
-from inferometer.understand.pages import PARTS, finding_page, pages
+from inferometer.understand.findings import FINDERS, PARTS, finding_page, findings_of, pages
 from unit.understand.explain_cases import PAIRS, case_of, explain, told_padding
 
 

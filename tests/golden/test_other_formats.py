@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 
+from inferometer.core.sizes import bind
 from inferometer.core.workload import Workload
 from inferometer.formats.openvino import reader as openvino_reader
 from inferometer.formats.ort import reader as ort_reader
 from inferometer.formats.resolve import read
-from inferometer.formats.sizes import bind
 from inferometer.predict.work.count import coverage, graph_work
 
 PACKAGE = find_spec("rapidocr_onnxruntime")

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from inferometer.known.atlas.measurement import PublishedMeasurement
-from inferometer.known.atlas.storing import read_table, write_table
+from inferometer.known.atlas.shipped import read_table, write_table
 from inferometer.known.atlas.table import NUMBERS, TEXTS, joined, table_of
 
 NAMES = ("a", "b", "c d", "é")

@@ -10,7 +10,7 @@ from math import ceil
 import numpy as np
 import pytest
 
-from inferometer.core.scheduler import SchedulerRules
+from inferometer.core.engine import SchedulerRules
 from inferometer.serving.simulate.replica import EngineLimits
 from inferometer.serving.simulate.request import SimulatedRequest
 from inferometer.serving.simulate.service import Cluster, ReplicaPool

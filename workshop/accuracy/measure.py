@@ -22,10 +22,10 @@ from typing import Any
 
 from inferometer.core.errors import InferometerError
 from inferometer.core.settings import cache_folder
+from inferometer.core.sizes import bind
 from inferometer.core.workload import Workload
 from inferometer.engines.base import Target
 from inferometer.formats.resolve import read
-from inferometer.formats.sizes import bind
 from inferometer.known.engines import engine
 from inferometer.known.zoo import model
 from inferometer.measure.bench.guard import Guard

@@ -18,8 +18,17 @@ import numpy as np
 
 from inferometer.core.errors import FormatError
 from inferometer.known.atlas.reading import read_atlas
-from inferometer.known.atlas.shipped import ENDING, INDEX, TABLES, AtlasIndex, index, load, shipped_datasets, sources
-from inferometer.known.atlas.storing import write_table
+from inferometer.known.atlas.shipped import (
+    ENDING,
+    INDEX,
+    TABLES,
+    AtlasIndex,
+    index,
+    load,
+    shipped_datasets,
+    sources,
+    write_table,
+)
 from inferometer.known.atlas.table import AtlasTable, joined
 from workshop.atlas.renaming import renamed
 

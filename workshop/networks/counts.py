@@ -21,9 +21,9 @@ from pathlib import Path
 from inferometer.core.binding import Binding
 from inferometer.core.dims import evaluate
 from inferometer.core.graph import Graph, Op
+from inferometer.core.sizes import bind
 from inferometer.core.workload import Workload
 from inferometer.formats.networks.shipped import networks, shipped_graph
-from inferometer.formats.sizes import bind
 from inferometer.known.atlas.sources.timm import current_name
 from inferometer.predict.work.count import with_formats
 from inferometer.predict.work.rules import work_of

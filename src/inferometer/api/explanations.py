@@ -1,20 +1,21 @@
-"""The verb that explains a profile as it was judged; one that never was, or is put on another device, is judged now."""
+"""The verbs that look at results: `explain` and `compare`.
 
-from __future__ import annotations
+A profile is explained as it was judged; one that never was, or is put on another device, is judged now.
+"""
 
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from inferometer.api.naming import name_of_result, profile_of
+from inferometer.core.profile import Profile
+from inferometer.core.units import parse_quantity
+from inferometer.measure.bench import compare as comparing
+from inferometer.measure.bench.compare import Comparison
+from inferometer.measure.bench.measurement import Measurement
+from inferometer.measure.bench.verdict import Criteria
 from inferometer.understand import explanation
+from inferometer.understand.explanation import Explanation
 from inferometer.understand.judging import judge_profile
 from inferometer.understand.resolve import device_behind, graph_behind, other_machine
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from inferometer.core.profile import Profile
-    from inferometer.measure.bench.measurement import Measurement
-    from inferometer.understand.explanation import Explanation
 
 
 def explain(
@@ -51,3 +52,26 @@ def _explained(profile: Profile, *, on: str | None, name: str, notes: tuple[str,
     roof = roof_for(device) if device is not None and on is not None else None
     judged, more = judge_profile(profile, device, graph=graph, roof=roof)
     return explanation.explain(judged, notes=tuple(filter(None, (*notes, unknown, unread, *more))), name=name)
+
+
+# The verb that compares two results, whatever they are named by.
+
+
+def compare(  # noqa: PLR0913 - two results, and what counts as a difference
+    a: Profile | Measurement | str | Path,
+    b: Profile | Measurement | str | Path,
+    *,
+    threshold: float | str = 0.01,
+    alpha: float = 0.005,
+    names: tuple[str, str] | None = None,
+    store: str | Path | None = None,
+) -> Comparison:
+    """Whether B is faster or slower than A, the baseline: `compare("last~1", "last").main.verdict`.
+
+    Each is a profile, a measurement, a file, or a stored run. `threshold` is the smallest difference that counts (0.01
+    or "1%"), `alpha` the risk of taking noise for one. `names` are what the two are called in sentences.
+    """
+    smallest = parse_quantity(threshold, "1") if isinstance(threshold, str) else threshold
+    called = names or (name_of_result(a) or "A", name_of_result(b) or "B")
+    criteria = Criteria(threshold=smallest, alpha=alpha)
+    return comparing.compare(profile_of(a, store), profile_of(b, store), criteria=criteria, names=called)

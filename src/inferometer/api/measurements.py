@@ -1,29 +1,20 @@
 """The verbs that measure: `profile` and `verify`. A profile is judged at once and stores what it was judged by."""
 
-from __future__ import annotations
-
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from inferometer.core import settings
-from inferometer.core.device import LOCAL
+from inferometer.core.device import LOCAL, Device, Roof
 from inferometer.core.errors import InferometerError
-from inferometer.core.profile import Verification
+from inferometer.core.profile import Profile, Verification
 from inferometer.core.workload import Workload
 from inferometer.engines.base import require_ready
+from inferometer.measure.bench.loop import Progress
+from inferometer.measure.bench.plan import Plan
 from inferometer.measure.run.child import runtime_named
 from inferometer.measure.run.isolate import ChildLimits
 from inferometer.measure.run.model import MeasuredRun, MeasureRequest, measure_model, verify_against
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from inferometer.core.device import Device
-    from inferometer.core.profile import Profile
-    from inferometer.core.roof import Roof
-    from inferometer.measure.bench.loop import Progress
-    from inferometer.measure.bench.plan import Plan
-    from inferometer.measure.run.tolerance import Tolerance
+from inferometer.measure.run.tolerance import Tolerance
 
 
 def profile(  # noqa: PLR0913 - what is measured, how, and beside what

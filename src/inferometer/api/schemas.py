@@ -4,16 +4,12 @@ A document that is a value has the value's fields; one that is put together (a c
 several values, picked here by name. Fields may be added at any time, so that nothing forbids others.
 """
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterable
+from typing import Any
 
 import msgspec
 
 from inferometer.core.errors import UnknownNameError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
 
 Plain = dict[str, Any]
 DRAFT = "https://json-schema.org/draft/2020-12/schema"

@@ -1,31 +1,24 @@
 """The verbs about services: `load` measures one, `simulate` predicts one, `plan` finds one."""
 
-from __future__ import annotations
-
+from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Unpack
+from typing import Any, Literal, Unpack
 
+from inferometer.core.device import Device
 from inferometer.core.errors import DomainError
+from inferometer.core.graph import Graph
+from inferometer.core.profile import Profile
+from inferometer.core.served import Objective, parse_objective
 from inferometer.core.traffic.arrivals import Arrivals, Process
 from inferometer.core.traffic.lengths import Lengths, listed_lengths, parse_lengths
-from inferometer.core.traffic.objectives import parse_objective
-from inferometer.core.traffic.traces import read_trace
+from inferometer.core.traffic.traces import RequestTrace, read_trace
 from inferometer.predict.ask import taking
+from inferometer.predict.asked import AskedOfService
 from inferometer.predict.fields import fields_that, in_python, require_fields
+from inferometer.predict.options import Options
 from inferometer.serving.load.plan import LoadPlan, LoadStep
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from inferometer.core.device import Device
-    from inferometer.core.graph import Graph
-    from inferometer.core.profile import Profile
-    from inferometer.core.served import Objective
-    from inferometer.core.traffic.traces import RequestTrace
-    from inferometer.predict.asked import AskedOfService
-    from inferometer.predict.options import Options
-    from inferometer.serving.plans.asked import Goal, PlanAnswer
-    from inferometer.serving.simulate.service import Routing, Signal
+from inferometer.serving.plans.asked import Goal, PlanAnswer
+from inferometer.serving.simulate.service import Routing, Signal
 
 Length = int | str
 Goals = str | tuple[str, ...]
@@ -51,7 +44,7 @@ def load(  # noqa: PLR0913 - everything that a load test is asked
 ) -> Profile:
     """Load a service and measure what its users see: `load("http://localhost:8000", concurrency=8)`.
 
-    One of `rate` (requests a second), `concurrency` (so many at once) or `trace` (a file) says how; with a trace, the
+    One of `rate` (requests a second), `concurrency` (requests at once) or `trace` (a file) says how; with a trace, the
     others are of its sessions. The profile's `served` has every request; `inferometer load --help` explains more.
     """
     from inferometer.serving.load.run import load as load_service  # noqa: PLC0415 - sockets, for this alone
@@ -211,7 +204,7 @@ def plan(  # noqa: PLR0913 - everything that a plan depends on
 
 
 def asked_traffic(trace: str | Path | None, rate: float | None) -> tuple[RequestTrace | None, float]:
-    """The trace to plan for, and requests a second: those that were asked for, or the trace's own."""
+    """The trace to plan for, and requests a second: the rate that was asked for, or the trace's own."""
     if trace is None:
         if rate is None:
             raise DomainError("A plan needs to know what comes.", remedy="Say it: rate=50, or trace='requests.jsonl'.")

@@ -1,16 +1,19 @@
 """The verb that watches a series: whether its newest run is slower than it was, and whether that holds in turns."""
 
-from __future__ import annotations
-
+from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from statistics import median
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from inferometer.api.naming import open_chosen
 from inferometer.core.errors import DomainError
+from inferometer.core.profile import Profile
 from inferometer.core.units import counted
 from inferometer.measure.bench.verdict import change_points
-from inferometer.store.values import Filter
+from inferometer.measure.run.model import MeasureRequest
+from inferometer.store.store import Store
+from inferometer.store.values import Filter, RunRow
 from inferometer.understand.series import (
     ROUNDS,
     Alarm,
@@ -22,16 +25,7 @@ from inferometer.understand.series import (
 )
 from inferometer.understand.trying import same_request
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
-
-    from inferometer.core.profile import Profile
-    from inferometer.measure.run.model import MeasureRequest
-    from inferometer.store.store import Store
-    from inferometer.store.values import RunRow
-
-    InTurns = Callable[[MeasureRequest, MeasureRequest], tuple[Profile, Profile]]
+InTurns = Callable[[MeasureRequest, MeasureRequest], tuple[Profile, Profile]]
 
 _SAME = ("kind", "batch", "precision", "threads", "workload")  # beside model, device, engine and machine
 _LOOKED_AT = 200  # runs of a series, the newest

@@ -192,7 +192,7 @@ def print_profiles(profiles: Sequence[Profile], percentiles: Sequence[float] = (
 
     documents = [document(profile) for profile in profiles]
     if percentiles:
-        from inferometer.measure.bench.percentiles import percentile_documents
+        from inferometer.measure.bench.statistics import percentile_documents
 
         shares = [percent / 100 for percent in percentiles]
         for profile, plain in zip(profiles, documents, strict=True):

@@ -13,13 +13,12 @@ from typing import Any, TypeVar
 import msgspec
 
 from inferometer.core.calibration import Calibration
-from inferometer.core.device import Device
+from inferometer.core.device import Device, Roof
 from inferometer.core.errors import InferometerError, SchemaError
 from inferometer.core.frozen import frozen
 from inferometer.core.job import Job, JobEvent, JobResult
 from inferometer.core.profile import Profile, Run
 from inferometer.core.request import BUSY
-from inferometer.core.roof import Roof
 from inferometer.core.trace import Trace
 
 T = TypeVar("T", Profile, Calibration, Device, Roof, Run, Trace, Job, JobEvent, JobResult)

@@ -94,7 +94,7 @@ class RuntimeEffects:
 
     `fused` names op kinds (`norm`, or `norm:batch` for one of its forms) that run inside their neighbours, wherever
     they stand or, as `convolution+activation:relu`, only in a group that begins with such an op: `chains` joins them
-    with each other, `epilogues` also with the product before them. `unfused` are those that stay apart behind an op of
+    with each other, `epilogues` also with the product before them. `unfused` are kinds that stay apart behind an op of
     a format (`convolution:i8+activation:sigmoid`). `passes` says how many kernels an op of a kind, of a form, or of a
     kind that reads a format (`convolution:i8`) takes, each of which moves its activations once; `convolution:dynamic`
     is one that quantises what it reads. `arithmetic` lists, for a number format, the formats it is computed in, the
@@ -399,3 +399,43 @@ def is_like(name: str, pattern: str) -> bool:
     if not rest and "?" not in start and "[" not in start:  # as nearly all are: no expression has to be compiled
         return name.startswith(start) if star else name == start
     return fnmatchcase(name, pattern)
+
+
+# How an engine puts requests into steps: the rules of its scheduler, by version, as data.
+
+Order = Literal["decode", "prompts"]
+Admission = Literal["chunk", "prompt", "whole", "estimate", "slot"]
+Victim = Literal["last", "shortest", "none"]
+
+
+@frozen
+class SchedulerRules:
+    """The rules that hold from the version `since` of an engine on.
+
+    `order` says what a step takes first: sequences that decode, with prompts' chunks in what is left of its tokens, or
+    prompts alone, while decoding waits. `admission` says what must fit into the cache before a request is taken: the
+    blocks of its first `chunk`, of its `prompt`, of prompt and answer as a `whole`, of the prompt and an `estimate` of
+    what answers will still need, or nothing but a `slot`. `victim` is who gives way when the cache is full: the one
+    that came `last`, the one with the `shortest` answer so far, or `none`. `estimate_start`, `estimate_least` and
+    `estimate_steps` are the share of an answer's length that `estimate` reserves: where it begins, where it ends, and
+    over how many steps of decoding.
+    """
+
+    engine: str
+    since: str
+    title: str
+    order: Order
+    admission: Admission
+    victim: Victim
+    prefix_cache: bool
+    ahead: bool = False  # whether a step is planned while the one before it runs
+    gang: bool = False  # whether data-parallel ranks of a mixture of experts step together and share the experts
+    waits_after_preemption: bool = True  # whether a step that preempted admits nobody
+    estimate_start: float = 0.0
+    estimate_least: float = 0.0
+    estimate_steps: int = 0
+    slots: int | None = None  # of an engine without paged memory: sequences at once, where nobody says how many
+    step_tokens: int | None = None  # and its tokens a step
+    apart: bool = False  # whether prompts take a pass of their own, and so do slots that are no neighbours
+    source: str = ""
+    url: str = ""

@@ -1,21 +1,16 @@
 """What is given to an engine or a model: whether a target, arrays or a request fit it, and how texts become tokens."""
 
-from __future__ import annotations
-
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, TypeVar
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numpy as np
 
 from inferometer.core.errors import DomainError, EngineError, MissingDependencyError, UnknownNameError
 from inferometer.core.json_text import parse_json
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-    from pathlib import Path
-
-    import numpy as np
-
-    from inferometer.engines.base import Port, Request, Target
+from inferometer.engines.base import Port, Request, Target
 
 T = TypeVar("T")
 

@@ -1,19 +1,14 @@
 """What engines need of the machine they run on: a sensible number of threads, and what C code writes to stderr."""
 
-from __future__ import annotations
-
 import os
 import sys
 import tempfile
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING
 
 import psutil
 
 from inferometer.core.errors import DomainError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
 
 
 def default_threads(physical: int | None, usable: int | None) -> int:

@@ -5,20 +5,16 @@ A node within the graph of another (a branch, a loop's body) has that other's na
 a tensor of one name; it then has the name of the node around it too.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from importlib import import_module
 from math import prod
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 from inferometer.core.errors import DomainError, FormatError, MissingDependencyError, UnknownNameError
 from inferometer.core.frozen import frozen
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 _PARTS = {"then_branch": "then", "else_branch": "else"}  # a loop's body keeps its name
 _BITS = {

@@ -1,7 +1,5 @@
 """What a tool in the child is told, and what it answers."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import field
 from pathlib import Path

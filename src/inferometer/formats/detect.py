@@ -44,7 +44,7 @@ def choose_reader(peek: Peek, *, readers: Iterable[Reader] | None = None) -> Rea
 
 
 def _installed() -> tuple[tuple[Reader, ...], tuple[str, ...]]:
-    """The readers that load, and the error messages of those that do not."""
+    """The readers that load, and the error messages of the others."""
     loaded, errors = load_all(GROUP)
     return tuple(loaded.values()), tuple(error.message for error in errors)
 

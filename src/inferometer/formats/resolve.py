@@ -10,8 +10,7 @@ from inferometer.core.errors import FormatError, UnknownNameError
 from inferometer.core.graph import Graph
 from inferometer.formats.networks.named import net_named, read_net, shipped_nets
 from inferometer.known.files import row_named, rows_of
-from inferometer.known.networks import network_named
-from inferometer.known.zoo import model
+from inferometer.known.zoo import model, network_named
 
 _SUFFIXES = frozenset(
     {

@@ -1,4 +1,4 @@
-"""Designs of cores, and what follows from so many of them at a clock.
+"""Designs of cores, and what a number of them reaches at a clock.
 
 A row says `core_groups = ["4 × cortex-a76 @ 2.4 GHz", "4 × cortex-a55 @ 1.8 GHz"]`, the fastest first. What one core of
 a design does in a cycle is a row of `cores.toml`, so that a peak is cores × clock × operations a cycle and stands

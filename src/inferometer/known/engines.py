@@ -158,7 +158,7 @@ def ranked_engines(device: Device, *, makes_tokens: bool, format: str | None = N
     does not read: all of them read ONNX. vLLM for models that make tokens on a data centre's GPU. Compiled PyTorch for
     others, and on a desk's GPU, but not on Apple's, which has no CUDA graphs. Elsewhere llama.cpp for models that make
     tokens and ONNX Runtime for others; an NPU or TPU whose software has no row is taken as ideal. Engines that open the
-    `format` of a file come before those that do not; a bare config is no file, since its weights are made up in
+    `format` of a file come before the others; a bare config is no file, since its weights are made up in
     whatever format an engine opens.
     """
     use = _use(device, makes_tokens=makes_tokens)
@@ -322,7 +322,7 @@ def _descriptor(row: CatalogRow) -> EngineDescriptor:
 
 
 def _serving(name: str, row: CatalogRow) -> ServingRules:
-    """Costs stand in the row; those that were fitted to published figures lie in a file of their own."""
+    """Costs stand in the row; costs fitted to published figures lie in a file of their own."""
     row.allow(
         "tables", "version", "step_tokens", "most_sequences", "small_step_tokens", "small_sequences", "large",
         "block_tokens", "captured_up_to", "mixed", "frees_windows", "byte_experts", "memory_share", "context",

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, get_args
 
+from inferometer.core.engine import Admission, Order, SchedulerRules, Victim
 from inferometer.core.errors import DomainError
-from inferometer.core.scheduler import Admission, Order, SchedulerRules, Victim
 from inferometer.known.engines import version_numbers
 from inferometer.known.files import all_of
 

@@ -1,10 +1,15 @@
-"""Model rows: a name, what was published about the model, and the config values that shape it."""
+"""Models by name: rows of the catalog, and networks of packages (`timm:resnet50`).
 
+A row has a name, what was published about the model, and the config values that shape it.
+"""
+
+import re
 from collections.abc import Mapping
 from dataclasses import field
 from typing import Any
 
 from inferometer.core.device import Sourced
+from inferometer.core.errors import FormatError
 from inferometer.core.frozen import frozen
 from inferometer.known.files import all_of, one_named
 from inferometer.known.load import CatalogRow
@@ -59,3 +64,42 @@ def _model(row: CatalogRow) -> CatalogModel:
         network=row.text("network"),
         notes=row.text("notes"),
     )
+
+
+# How networks of packages are written: `timm:resnet50`, and `timm:resnet50@288` for images of 288 pixels.
+
+PREFIXES = ("timm:", "torchvision:", "ncnn:", "openvino:")
+_NAMED = re.compile(rf"(?i)({'|'.join(PREFIXES)})([\w.\-]+?)(?:@(\d+))?")
+
+
+@frozen
+class NetworkName:
+    """What a name says: the package, the network, and the side of the image if it says one."""
+
+    package: str
+    network: str
+    image: int | None = None
+
+    def __str__(self) -> str:
+        return f"{self.package}:{self.network}"
+
+
+def network_named(name: str) -> NetworkName | None:
+    """What a name says, if it is written as a package's network; None for any other."""
+    found = _NAMED.fullmatch(name.strip())
+    if found is None:
+        return None
+    package, network, image = found.groups()
+    return NetworkName(
+        package=package.lower().rstrip(":"), network=network.lower(), image=None if image is None else int(image)
+    )
+
+
+def require_file(model: str) -> None:
+    """What is to be run needs a file: of a package's network only the graph is known."""
+    network = network_named(model)
+    if network is not None:
+        raise FormatError(
+            f"{network} is known by its graph alone, which can be predicted and not run.",
+            remedy="Export the network to a file, for example with torch.onnx.export, and give that file.",
+        )

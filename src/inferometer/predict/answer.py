@@ -2,7 +2,7 @@
 
 A model that makes tokens has the phases load, prefill and decode (and encode, where part of it runs once a request);
 any other has load and forward, and a pipeline what is around its steps. One-time costs are phases of their own and in
-no sum. With a `context` the decode phase is one step with so many tokens in the cache; without one it is the step in
+no sum. With a `context` the decode phase is one step with that many tokens in the cache; without one it is the step in
 the middle of the generation, which is the mean step, because a step's time grows evenly with the context.
 """
 

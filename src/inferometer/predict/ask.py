@@ -21,13 +21,13 @@ from inferometer.formats.resolve import read
 from inferometer.known import device as device_named
 from inferometer.known.engines import default_runtime, engine
 from inferometer.known.files import row_named
-from inferometer.known.networks import network_named
 from inferometer.known.zoo import model as catalog_model
+from inferometer.known.zoo import network_named
+from inferometer.predict.applicable import require_used
 from inferometer.predict.basis.roof import roof_for
 from inferometer.predict.fields import ASKED, Changes, Field, fields_that, require_fields
 from inferometer.predict.flags import options_from
 from inferometer.predict.question import Question
-from inferometer.predict.unused import require_used
 
 if TYPE_CHECKING:
     from inferometer.core.calibration import Calibration

@@ -15,7 +15,7 @@ from inferometer.core.device import LOCAL, Device, is_local
 from inferometer.core.errors import DomainError, UnknownNameError
 from inferometer.core.frozen import frozen
 from inferometer.core.graph import Graph, is_generative
-from inferometer.formats.sizes import bind
+from inferometer.core.sizes import bind
 from inferometer.known import dtype_facts
 from inferometer.known.engines import engine
 from inferometer.known.files import row_named

@@ -11,7 +11,7 @@ from dataclasses import field, replace
 from typing import TYPE_CHECKING, Any
 
 from inferometer.core.calibration import Calibration
-from inferometer.core.device import Device, Link, is_local
+from inferometer.core.device import Device, Link, Roof, is_local
 from inferometer.core.engine import RuntimeEffects
 from inferometer.core.errors import DomainError
 from inferometer.core.frozen import frozen
@@ -19,13 +19,12 @@ from inferometer.core.graph import Graph
 from inferometer.core.kept import Kept
 from inferometer.core.profile import CalibrationMark, JudgedBy
 from inferometer.core.reformat import with_formats
-from inferometer.core.roof import Roof
 from inferometer.core.settings import catalog_folders
 from inferometer.core.workload import Precision, Workload
 from inferometer.known import device as device_named
 from inferometer.known.engines import require_effects
 from inferometer.predict.answer import now_text, predict_graph
-from inferometer.predict.applicable import require_applicable
+from inferometer.predict.applicable import require_applicable, require_used
 from inferometer.predict.basis.calibrations import (
     as_calibrated,
     calibration_for_question,
@@ -51,7 +50,6 @@ from inferometer.predict.running import (
     version_notes,
     with_own_host,
 )
-from inferometer.predict.unused import require_used
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from inferometer.core.errors import DomainError
+from inferometer.core.served import parse_objective
 from inferometer.core.traffic.arrivals import MOST_RATE, Arrivals
 from inferometer.core.traffic.demand import Sharing
 from inferometer.core.traffic.lengths import parse_lengths
-from inferometer.core.traffic.objectives import parse_objective
 from inferometer.core.traffic.traces import part_of, read_trace
 from inferometer.core.units import parse_quantity
 from inferometer.known import link as link_named

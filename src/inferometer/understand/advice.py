@@ -1,34 +1,26 @@
 """The command that carries advice out: `inferometer prepare`, for findings that ask for smaller numbers."""
 
-from __future__ import annotations
-
 import shlex
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+from inferometer.core.device import Device
+from inferometer.core.engine import EngineDescriptor
 from inferometer.core.errors import InferometerError
+from inferometer.core.finding import Finding
 from inferometer.core.frozen import frozen
+from inferometer.core.profile import Profile
 from inferometer.core.settings import cache_folder
 from inferometer.core.workload import Precision
 from inferometer.formats.resolve import read
 from inferometer.known.engines import known_engine
 from inferometer.known.files import row_named
-from inferometer.measure.prepare.artifact import origin_of
+from inferometer.measure.prepare.artifact import origin_of, starting_format
 from inferometer.measure.prepare.chain import chain_for, formats_for
-from inferometer.measure.prepare.source import starting_format
 from inferometer.measure.prepare.steps import SUFFIXES, PrepareStep
 from inferometer.predict.change import parse_change
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from inferometer.core.device import Device
-    from inferometer.core.engine import EngineDescriptor
-    from inferometer.core.finding import Finding
-    from inferometer.core.profile import Profile
-    from inferometer.predict.gains import Gain
+from inferometer.predict.gains import Gain
 
 _HOW = ("", "-weights", "-dynamic")  # the ways of storing a format, the one that computes in it first
 

@@ -4,8 +4,6 @@
 that the rows overlap: ops that ran at the same time, or means compared with a median.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Iterable
 from dataclasses import replace

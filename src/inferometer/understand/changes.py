@@ -5,23 +5,16 @@ cut into the smallest pieces that both have whole. Where one fuses a convolution
 two kernels, the piece is both layers, with one time on each side.
 """
 
-from __future__ import annotations
-
 import re
 from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import fsum
-from typing import TYPE_CHECKING
 
 from inferometer.core.frozen import frozen
-from inferometer.core.profile import OpTime
+from inferometer.core.profile import OpTime, Phase, Profile
 from inferometer.core.structure import merged_layers
 from inferometer.core.units import counted, format_quantity
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
-
-    from inferometer.core.profile import Phase, Profile
 
 BETWEEN = "between the layers"
 _MATRICES = frozenset({"linear", "matmul", "convolution", "attention", "moe_experts", "recurrent"})

@@ -1,12 +1,11 @@
 """A judged profile → Explanation: where the time goes, what bounds it, the findings, what to do next."""
 
-from __future__ import annotations
-
 import shlex
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from inferometer.core.device import is_local
+from inferometer.core.device import Device, is_local
 from inferometer.core.finding import CODES, Finding
 from inferometer.core.frozen import frozen
 from inferometer.core.lazy import late
@@ -15,11 +14,6 @@ from inferometer.core.units import format_quantity
 from inferometer.understand.attribution import Breakdown, attribution, one_time
 from inferometer.understand.case import Case, case_of
 from inferometer.understand.roofline import Roofline
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-
-    from inferometer.core.device import Device
 
 SCHEMA = "inferometer.explanation/1"
 _WORK = {

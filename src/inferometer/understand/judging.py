@@ -4,29 +4,20 @@ Judging adds the roofs, a prediction beside each op and the findings with their 
 stored run gets the same explanation wherever it is read.
 """
 
-from __future__ import annotations
-
+from collections.abc import Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
+from inferometer.core.device import Device, Roof
 from inferometer.core.errors import InferometerError
-from inferometer.core.profile import JudgedBy
+from inferometer.core.graph import Graph
+from inferometer.core.profile import JudgedBy, Profile
 from inferometer.known.engines import engine_or_ideal
 from inferometer.measure.run.beside import with_prediction
 from inferometer.predict.applicable import meaningful
 from inferometer.predict.options import Options
 from inferometer.predict.question import Question
-from inferometer.understand.case import case_of, pricer, unpriced
+from inferometer.understand.case import Price, case_of, pricer, unpriced
 from inferometer.understand.findings import findings_of
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from inferometer.core.device import Device
-    from inferometer.core.graph import Graph
-    from inferometer.core.profile import Profile
-    from inferometer.core.roof import Roof
-    from inferometer.understand.case import Price
 
 Notes = tuple[str, ...]
 

@@ -6,20 +6,15 @@ ops with little work and the time between ops, it is the runtime (launches, thre
 layer, the model does something there that was not priced.
 """
 
-from __future__ import annotations
-
 from collections import defaultdict
+from collections.abc import Sequence
 from dataclasses import asdict
 from math import exp, log
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from inferometer.core.errors import DomainError
 from inferometer.core.frozen import frozen
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from inferometer.core.profile import OpTime, Phase, Profile
+from inferometer.core.profile import OpTime, Phase, Profile
 
 Blame = Literal["device", "runtime", "model", "none"]
 _NEAR = 0.10  # a phase this near to its prediction needs no explanation

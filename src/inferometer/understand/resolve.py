@@ -1,23 +1,17 @@
 """What a profile refers to: the graph behind its model's name, and the device behind its device's name."""
 
-from __future__ import annotations
-
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from inferometer.core.device import is_local
+from inferometer.core.device import Device, is_local
 from inferometer.core.errors import InferometerError
+from inferometer.core.graph import Graph
+from inferometer.core.machine import MachineFacts
+from inferometer.core.profile import Profile
 from inferometer.formats.networks.shipped import is_shipped
 from inferometer.known import device as device_named
 from inferometer.known.files import row_named
 from inferometer.known.machine.detect.identity import this_machine
 from inferometer.predict.ask import graphs_named
-
-if TYPE_CHECKING:
-    from inferometer.core.device import Device
-    from inferometer.core.graph import Graph
-    from inferometer.core.machine import MachineFacts
-    from inferometer.core.profile import Profile
 
 
 def graph_behind(profile: Profile, *, files: bool) -> tuple[Graph | None, str | None]:

@@ -5,22 +5,16 @@ of memory. `attainable = min(peak, intensity × bandwidth)`, with the main memor
 An op above its roof is not an error: its bytes came from a cache.
 """
 
-from __future__ import annotations
-
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from math import fsum, isfinite
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from inferometer.core.device import Device, Memory, Sourced
 from inferometer.core.dtypes import DTYPES, dtype
 from inferometer.core.frozen import frozen
+from inferometer.core.profile import JudgedBy, OpTime, Phase, Profile
 from inferometer.known.engines import engine_or_ideal
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from inferometer.core.profile import JudgedBy, OpTime, Phase, Profile
 
 Regime = Literal["compute", "memory", "link", "storage", "overhead", "unknown"]
 REGIMES: tuple[Regime, ...] = ("compute", "memory", "link", "storage", "overhead", "unknown")

@@ -5,20 +5,16 @@ against the samples of the one before, but against how far runs of its series li
 no more. Only a measurement in turns with the baseline, in which whatever slows one slows both, makes it an alarm.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, field
 from statistics import median
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from inferometer.core.errors import DomainError
 from inferometer.core.frozen import frozen
+from inferometer.core.profile import Environment, Profile
 from inferometer.measure.bench.verdict import Call, Criteria, judge
-
-if TYPE_CHECKING:
-    from inferometer.core.profile import Environment, Profile
 
 State = Literal["too few", "steady", "suspected", "withdrawn", "confirmed"]
 _NORMAL = 1.4826  # median absolute deviation → standard deviation

@@ -4,29 +4,24 @@ The baseline is measured before and after all changes, so that a machine that ge
 gain or a loss. A change that the runtime cannot make on the spot is not tried, and the trial says why.
 """
 
-from __future__ import annotations
-
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, replace
 from statistics import median
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from inferometer.core.errors import DomainError, InferometerError
+from inferometer.core.finding import Finding
 from inferometer.core.frozen import frozen
+from inferometer.core.profile import Profile
+from inferometer.engines.base import Capabilities
 from inferometer.known.files import row_named
 from inferometer.measure.bench.verdict import Criteria, judge
+from inferometer.measure.run.model import MeasureRequest
 from inferometer.predict.change import Change, parse_change
 from inferometer.understand.advice import preparations
 from inferometer.understand.resolve import other_machine
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
-
-    from inferometer.core.finding import Finding
-    from inferometer.core.profile import Profile
-    from inferometer.engines.base import Capabilities
-    from inferometer.measure.run.model import MeasureRequest
-
-    Measure = Callable[[MeasureRequest], Profile]
+Measure = Callable[[MeasureRequest], Profile]
 
 OURS = "inferometer profile"
 

@@ -7,18 +7,19 @@ from types import SimpleNamespace
 
 import pytest
 
-from inferometer.api import edgeprofiler, explanations, measurements, naming
+from inferometer.api import explanations, measurements, naming
 from inferometer.core.errors import DomainError, InferometerError, SchemaError
 from inferometer.core.machine import MachineFacts
 from inferometer.core.profile import Environment, Provenance
 from inferometer.core.workload import Parallel, Precision, Workload
-from inferometer.known.atlas.nearest import AtlasComparison
+from inferometer.known.atlas.looking import AtlasComparison
 from inferometer.measure.calibrate import from_table as calibrating
 from inferometer.measure.run.isolate import ChildLimits
 from inferometer.measure.run.model import MeasuredRun, MeasureRequest
 from inferometer.predict import published, published_rows
 from inferometer.predict.flags import options_from, parse_sizes
 from inferometer.predict.options import Battery, EnergyCosts, Offload, Options
+from inferometer.understand.accuracy import edgeprofiler
 from inferometer.understand.accuracy.edgeprofiler import MODELS
 from unit.store.profiles import profile
 

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import pytest
 
 from inferometer.api import naming, services
-from inferometer.api.comparing import compare
+from inferometer.api.explanations import compare
 from inferometer.core.errors import DomainError, InferometerError, UnknownNameError
 from inferometer.core.served import Objective
 from inferometer.core.traffic.arrivals import Arrivals
@@ -216,7 +216,7 @@ def test_a_result_is_a_value_a_file_or_a_run(tmp_path, monkeypatch):
 
 def test_a_comparison_has_its_threshold_its_risk_and_its_names(monkeypatch):
     monkeypatch.setattr(
-        "inferometer.api.comparing.comparing.compare", lambda a, b, criteria, names: (a, b, criteria, names)
+        "inferometer.api.explanations.comparing.compare", lambda a, b, criteria, names: (a, b, criteria, names)
     )
     one, two = profile(1), profile(2)
     a, b, criteria, names = compare(one, two, threshold="2%", alpha=0.1)

@@ -8,15 +8,17 @@ from fakes.closed_sums import unclosed
 from inferometer.core.profile import DeviceFacts, Headline, ModelFacts, OpTime, Phase, Profile
 from inferometer.core.request import (
     distinct_ops,
+    kept_steps,
     op_count,
     ops_by,
     outside_layers,
+    pace,
     phase_repeats,
     repeats,
     request_s,
     request_shares,
+    step_times,
 )
-from inferometer.core.steps import kept_steps, pace, step_times
 from inferometer.core.workload import Workload
 
 CONTEXTS = (8, 9, 10, 11)

@@ -22,17 +22,21 @@ from inferometer.core.job import Job, JobEvent, JobFile, JobModel, JobResult, Jo
 from inferometer.core.machine import MachineFacts, short_name
 from inferometer.core.profile import DeviceFacts, Headline, ModelFacts, OpTime, Phase, Profile
 from inferometer.core.request import (
+    kept_steps,
     op_count,
     ops_by,
     outside_layers,
+    pace,
     phase_repeats,
     phase_shares,
     request_s,
     request_shares,
+    sampled_steps,
+    step_times,
     summed_request_s,
+    summed_samples,
 )
 from inferometer.core.sizes import OpenSize, default_prompt, in_graph_names, open_sizes, require_sizes, with_given_sizes
-from inferometer.core.steps import kept_steps, pace, sampled_steps, step_times, summed_samples
 from inferometer.core.workload import Precision, Workload
 
 

@@ -15,9 +15,8 @@ from inferometer.core.errors import DomainError, SchemaError
 from inferometer.core.graph import Block, Graph, Op, Tensor
 from inferometer.core.job import JobResult
 from inferometer.core.profile import Phase, Profile, Run
-from inferometer.core.request import outside_layers
+from inferometer.core.request import outside_layers, pace, sampled_steps, step_times, summed_samples
 from inferometer.core.sizes import OpenSize, default_prompt, open_sizes
-from inferometer.core.steps import pace, sampled_steps, step_times, summed_samples
 from unit.store.profiles import profile
 
 BATCH, QUERY, WIDE = Symbol("batch"), Symbol("query"), Symbol("width")

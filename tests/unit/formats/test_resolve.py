@@ -4,8 +4,8 @@ import pytest
 
 from inferometer.core import Workload
 from inferometer.core.errors import DomainError, FormatError, UnknownNameError
+from inferometer.core.sizes import bind
 from inferometer.formats.resolve import published_parameters, read
-from inferometer.formats.sizes import bind
 from inferometer.predict.memory.inventory import inventory
 
 

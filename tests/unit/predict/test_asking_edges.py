@@ -6,9 +6,8 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from inferometer.core.calibration import Calibration, Utilisation
-from inferometer.core.device import Device, Link, Memory, Sourced
+from inferometer.core.device import Device, Link, Memory, Roof, Sourced
 from inferometer.core.errors import DomainError, InferometerError, UnknownNameError
-from inferometer.core.roof import Roof
 from inferometer.core.workload import Parallel, Precision, Workload
 from inferometer.known import device
 from inferometer.predict.ask import ask, model_graph

@@ -3,10 +3,9 @@
 import pytest
 
 from inferometer.core.calibration import Calibration
-from inferometer.core.device import Sourced
+from inferometer.core.device import Roof, Sourced
 from inferometer.core.dtypes import is_gguf_block
 from inferometer.core.errors import DomainError
-from inferometer.core.roof import Roof
 from inferometer.known import device
 from inferometer.known.engines import engines
 from inferometer.known.machine.detect.identity import this_machine

@@ -6,9 +6,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from inferometer.core.device import Sourced
+from inferometer.core.device import Roof, Sourced
 from inferometer.core.notices import listener
-from inferometer.core.roof import Roof
 from inferometer.known import device
 from inferometer.predict.ask import ask
 from inferometer.predict.basis.roof import (

@@ -10,10 +10,10 @@ import inferometer as im
 from inferometer.cli.commands.simulate import command, plan_from
 from inferometer.cli.storing import storing_options
 from inferometer.core.errors import DomainError
+from inferometer.core.served import parse_objective
 from inferometer.core.traffic.arrivals import Arrivals
 from inferometer.core.traffic.demand import Sharing
 from inferometer.core.traffic.lengths import Lengths
-from inferometer.core.traffic.objectives import parse_objective
 from inferometer.known import link
 from inferometer.serving.asked import SERVED
 from inferometer.serving.load.plan import LoadStep, demand_of

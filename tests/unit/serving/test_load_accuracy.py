@@ -4,11 +4,11 @@ import pytest
 
 from fakes.scripted_server import HEAD, Close, Reset, Send, Wait, chunk, ending, event, plain, speak, whole
 from fakes.virtual_time import VirtualPool, virtually
+from inferometer.core.served import parse_objective
 from inferometer.core.traffic.arrivals import Arrivals
 from inferometer.core.traffic.demand import Sharing, closed_demand, open_demand
 from inferometer.core.traffic.figures import figures_of
 from inferometer.core.traffic.lengths import Lengths
-from inferometer.core.traffic.objectives import parse_objective
 from inferometer.serving.load.apis import Endpoint, parse_address
 from inferometer.serving.load.local import Here
 from inferometer.serving.load.play import RoundPlan

@@ -20,11 +20,10 @@ import msgspec
 import pytest
 
 from inferometer.core.errors import DomainError, InferometerError
-from inferometer.core.served import Level, LevelFigures, RequestColumns, ServerReadings, Window
+from inferometer.core.served import Level, LevelFigures, RequestColumns, ServerReadings, Window, parse_objective
 from inferometer.core.traffic.arrivals import Arrivals
 from inferometer.core.traffic.demand import Sharing, closed_demand
 from inferometer.core.traffic.lengths import Lengths
-from inferometer.core.traffic.objectives import parse_objective
 from inferometer.serving.load import processes, run, server
 from inferometer.serving.load.answers import (
     CALLED,

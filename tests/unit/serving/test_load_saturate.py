@@ -9,9 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from inferometer.core.errors import DomainError
-from inferometer.core.served import LevelFigures
+from inferometer.core.served import LevelFigures, parse_objective
 from inferometer.core.traffic.arrivals import Arrivals
-from inferometer.core.traffic.objectives import parse_objective
 from inferometer.serving.asked import DRAFT_HEADS, _head, _vision
 from inferometer.serving.load.plan import LoadPlan, LoadStep
 from inferometer.serving.load.saturate import judged_loads, keeps_up, next_step, next_within, wilson, within_words

@@ -8,8 +8,7 @@ from hypothesis import strategies as st
 from fakes.scripted_server import Send, plain, speak
 from fakes.virtual_time import VirtualPool, virtually
 from inferometer.core.errors import DomainError
-from inferometer.core.traffic.agents import Agents, made_up
-from inferometer.core.traffic.demand import trace_demand
+from inferometer.core.traffic.demand import Agents, made_up, trace_demand
 from inferometer.core.traffic.trace_forms import TraceLine
 from inferometer.core.traffic.traces import trace_of
 from inferometer.known.schedulers import scheduler_of

@@ -13,8 +13,8 @@ from click.testing import CliRunner
 from inferometer.cli.run import cli
 from inferometer.core.errors import DomainError, FormatError
 from inferometer.core.served import Distribution, LevelFigures, Objective
-from inferometer.core.traffic.agents import Agents
-from inferometer.core.traffic.agents import made_up as made_up_agents
+from inferometer.core.traffic.demand import Agents
+from inferometer.core.traffic.demand import made_up as made_up_agents
 from inferometer.core.traffic.lengths import Lengths
 from inferometer.serving.plans import closed, edge, search
 from inferometer.serving.plans.asked import EdgeAsked, PlanSearch, ServingPlan, parallel_words

@@ -16,9 +16,8 @@ from inferometer.predict.gains import Gain
 from inferometer.understand import resolve, trying
 from inferometer.understand.case import growth, pricer, times_words
 from inferometer.understand.explanation import _above, _can_predict, _headline, explain, explanation_document
-from inferometer.understand.findings import findings_of, overheads
+from inferometer.understand.findings import finding_page, findings_of, overheads
 from inferometer.understand.judging import _missing_calibration, judge_profile, question_behind
-from inferometer.understand.pages import finding_page
 from inferometer.understand.residual import KindGap, _alike, explain_residual
 from inferometer.understand.resolve import device_behind, graph_behind
 from inferometer.understand.trying import Trial, _blank, _judged, _overlap, try_changes, with_change

@@ -11,10 +11,9 @@ import pytest
 from fakes.recorded_machine import load_machine
 from inferometer.api import explained
 from inferometer.core.codec import decode, encode
-from inferometer.core.device import Sourced
+from inferometer.core.device import Roof, Sourced
 from inferometer.core.errors import DomainError
 from inferometer.core.profile import Profile, Run
-from inferometer.core.roof import Roof
 from inferometer.hub.web.downloads import one_file
 from inferometer.known.machine.detect import LocalMachine, detect_host, identity
 from inferometer.known.machine.detect.identity import machine_facts

@@ -4,8 +4,7 @@ import msgspec
 import pytest
 
 from inferometer.known.atlas import shipped
-from inferometer.known.atlas.shipped import AtlasIndex
-from inferometer.known.atlas.storing import read_table
+from inferometer.known.atlas.shipped import AtlasIndex, read_table
 from workshop.atlas import build
 
 TIDY = "device,model,engine,quantity,figure,figure_unit,batch,weights,date\n"

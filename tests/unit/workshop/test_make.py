@@ -7,7 +7,7 @@ import pytest
 
 from inferometer.core.graph import Block, Graph, Op, Tensor
 from inferometer.known.atlas.measurement import PublishedMeasurement
-from inferometer.known.atlas.storing import write_table
+from inferometer.known.atlas.shipped import write_table
 from inferometer.known.atlas.table import table_of
 from workshop.differing import difference
 from workshop.make import main

@@ -19,7 +19,7 @@ _BOX = "What holds a job: the best there is, only a real box, or nothing."
 @click.option("--name", metavar="NAME", help="What to call this device.  [default: the machine's name]")
 @click.option("--label", "labels", multiple=True, metavar="NAME=VALUE", help="Something to be chosen by; repeatable.")
 @click.option("--root", type=click.Path(path_type=Path, file_okay=False), metavar="FOLDER", help="For models and jobs.")
-@click.option("--jobs", type=Whole(1, 1_000_000_000), help="Stop after so many.  [default: go on]")
+@click.option("--jobs", type=Whole(1, 1_000_000_000), help="Stop after this many jobs.  [default: go on]")
 @click.option(
     "--allow",
     multiple=True,

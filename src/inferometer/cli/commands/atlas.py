@@ -155,7 +155,7 @@ def add_command(file: Path, name: str | None, again: bool) -> None:
     A line with a wrong unit, a figure that is there already, or a time that the device cannot reach is set aside, with
     the reason. docs/atlas.md has every column.
     """
-    from inferometer.known.atlas.own import add
+    from inferometer.known.atlas.reading import add
     from inferometer.predict.published_rows import impossible
 
     added = add(file, name=name, again=again, doubts=(impossible,))
@@ -173,7 +173,7 @@ def add_command(file: Path, name: str | None, again: bool) -> None:
 @click.argument("name")
 def remove_command(name: str) -> None:
     """Remove a table of your own."""
-    from inferometer.known.atlas.own import remove
+    from inferometer.known.atlas.reading import remove
 
     remove(name)
     say(f"Removed {name}.")

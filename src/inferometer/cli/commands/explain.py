@@ -72,7 +72,7 @@ def command(what: str, device: str | None, trying: bool, store: str | None, form
 def _print_finding_page(code: str, form: str) -> None:
     from dataclasses import asdict
 
-    from inferometer.understand.pages import finding_page
+    from inferometer.understand.findings import finding_page
     from inferometer.understand.view.explanations import page_text
 
     plain = asdict(finding_page(code))

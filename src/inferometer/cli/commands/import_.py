@@ -12,7 +12,6 @@ from inferometer.cli.options import OutputFile, format_option, print_profiles, p
 from inferometer.cli.storing import StoringOptions, print_run_link, recording_from, storing_options
 from inferometer.core.errors import DomainError
 from inferometer.understand.view.cards import view_of
-from inferometer.understand.view.table import Column, ReportTable, columns
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -21,13 +20,6 @@ if TYPE_CHECKING:
     from inferometer.engines.tools.own_table import OwnTable
 
 _COLUMN = "Of a table of one's own: which column has which field; may be repeated."
-_EVERY_OP = columns("model", "phase", Column(key="name", heading="op", label="op"), "kind", "count", "unit", "time_s")
-_EVERY_PHASE = columns(
-    "model", "phase", "time_s", "statistic",
-    Column(key="samples", heading="samples", exact=True),
-    Column(key="ops", heading="ops", exact=True),
-    Column(key="unattributed_s", heading="unattributed", unit="s"),
-)  # fmt: skip
 
 
 @click.command("import")
@@ -174,36 +166,14 @@ def _print_imported(profiles: "Sequence[Profile]", form: str) -> None:
     if form == "json":
         print_profiles(profiles)
     elif form == "csv":
-        print_table(_every_op(profiles), form)
+        from inferometer.understand.view.profiles import every_op_table
+
+        print_table(every_op_table(profiles), form)
     else:
         for index, profile in enumerate(profiles):
             if index:
                 print_text("")
             print_view(view_of(profile), form)
-
-
-def _every_op(profiles: "Sequence[Profile]") -> ReportTable:
-    with_ops = any(phase.ops for profile in profiles for phase in profile.phases)
-    rows: list[dict[str, Any]] = []
-    for profile in profiles:
-        for phase in profile.phases:
-            named = {"model": profile.model.name, "phase": phase.name}
-            if with_ops:
-                rows += [
-                    {**named, "name": op.name, "kind": op.kind, "count": op.count, "unit": op.unit, "time_s": op.time_s}
-                    for op in phase.ops
-                ]
-            else:
-                phase_row = {
-                    "name": phase.name,
-                    "time_s": phase.time_s,
-                    "statistic": phase.statistic,
-                    "samples": len(phase.samples_s) if phase.samples_s else None,
-                    "ops": len(phase.ops) or None,
-                    "unattributed_s": phase.unattributed_s,
-                }
-                rows.append({**named, **phase_row})
-    return ReportTable(columns=_EVERY_OP if with_ops else _EVERY_PHASE, rows=tuple(rows))
 
 
 def _save(profiles: "Sequence[Profile]", out: Path) -> None:

@@ -57,7 +57,7 @@ LOOP_OPTIONS = (
     click.option("--saturate", is_flag=True, help="Go on from the last load by doubling, until more brings no more."),
     click.option("--within", is_flag=True, help="Find the highest load within the objectives, by bisection."),
     click.option("--trace", type=click.Path(path_type=Path), metavar="FILE", help=TRACE),
-    click.option("--speed", type=SPEED, default=1.0, help="Replay a trace so many times as fast."),
+    click.option("--speed", type=SPEED, default=1.0, help="How many times as fast to replay a trace."),
     click.option("--from", "from_time", type=TIME, help="Begin so far into the trace."),
 )
 _TELEMETRY = "A page of dcgm-exporter with the server's GPUs: http://HOST:9400/metrics."
@@ -114,8 +114,8 @@ def _load_options(function: click.decorators.FC) -> click.decorators.FC:
         option("--model", metavar="NAME", help=_MODEL),
         option("--api", type=click.Choice(_APIS), default="chat", help="Which kind of endpoint."),
         option("--no-stream", is_flag=True, help="Ask for answers in one piece: then there is no first token."),
-        option("--concurrency", metavar="N,…", help="Closed loop: so many requests at once."),
-        option("--rate", metavar="R,…", help="Open loop: so many requests a second, whatever comes back."),
+        option("--concurrency", metavar="N,…", help="Closed loop: requests at once."),
+        option("--rate", metavar="R,…", help="Open loop: requests a second, whatever comes back."),
         *LOOP_OPTIONS,
         option("--requests", type=_REQUESTS, help="Requests of each level and round.  [default: 10 a place]"),
         option("--duration", type=TIME, help="How long each level and round sends requests."),
@@ -282,8 +282,8 @@ def command_line() -> str:
 
 
 def plan_from(url: str, options: LoadOptions, *, command: str | None = None) -> "LoadPlan":
+    from inferometer.core.served import parse_objective
     from inferometer.core.traffic.lengths import parse_lengths
-    from inferometer.core.traffic.objectives import parse_objective
     from inferometer.core.units import parse_quantity
     from inferometer.serving.asked import cancels_from, sharing_from, steps_from, trace_from
     from inferometer.serving.load.apis import (

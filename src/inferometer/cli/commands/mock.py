@@ -16,7 +16,7 @@ from inferometer.cli.options import PORT, SPEED, say
 @service_options
 @click.option("--host", default="127.0.0.1", metavar="ADDRESS", help="Address to listen on.")
 @click.option("--port", type=PORT, default=8000, help="Port to listen on; 0 takes a free one.")
-@click.option("--speed", type=SPEED, default=1.0, help="Answer so many times as fast as it would be.")
+@click.option("--speed", type=SPEED, default=1.0, help="How many times as fast to answer as it would be.")
 def command(model: str, device: str, host: str, port: int, speed: float, **options: Any) -> None:
     """Serve a model without a GPU: OpenAI's interface, with the times that the simulator gives.
 

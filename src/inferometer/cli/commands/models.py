@@ -41,8 +41,8 @@ def command(context: click.Context, where: tuple[str, ...], form: str) -> None:
         return
     from inferometer.formats.networks.shipped import network_records
     from inferometer.known import models
-    from inferometer.known.networks import PREFIXES
     from inferometer.known.where import matching
+    from inferometer.known.zoo import PREFIXES
     from inferometer.understand.view.listings import model_table
     from inferometer.understand.view.records import MODEL_FIELDS, model_record
 
@@ -69,10 +69,9 @@ def show(model: str, sizes: tuple[str, ...], form: str, **asked: Any) -> None:
     inferometer models show llama-3.1-8b --batch 8 --prompt 1 --context 4096
     inferometer models show model.onnx --size sequence=128
     """
-    from inferometer.core.sizes import with_given_sizes
+    from inferometer.core.sizes import bind, with_given_sizes
     from inferometer.core.workload import Precision, Workload
     from inferometer.formats.resolve import published_parameters, read
-    from inferometer.formats.sizes import bind
     from inferometer.predict.memory.inventory import inventory
     from inferometer.understand.view.listings import inventory_card, inventory_document, layer_table
 

@@ -253,8 +253,8 @@ def print_plan(answer: PlanAnswer, form: str, *, title: str, front: bool = False
 
 def search_from(model: str, options: dict[str, Any]) -> PlanSearch:
     from inferometer.api.services import asked_traffic
+    from inferometer.core.served import parse_objective
     from inferometer.core.traffic.lengths import listed_lengths, parse_lengths
-    from inferometer.core.traffic.objectives import parse_objective
     from inferometer.core.units import parse_quantity
     from inferometer.known import link as link_named
     from inferometer.serving.plans.asked import PlanSearch

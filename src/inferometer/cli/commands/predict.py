@@ -197,7 +197,7 @@ _KNOWN = {"models", "devices", "weights", "prompt", "form", "edgeprofiler"}
 def print_edgeprofiler(
     models: tuple[str, ...], devices: tuple[str, ...], weights: tuple[str, ...], prompt: int | None, form: str
 ) -> None:
-    from inferometer.api.edgeprofiler import edgeprofiler_rows
+    from inferometer.understand.accuracy.edgeprofiler import edgeprofiler_rows
     from inferometer.understand.view.predictions import edge_table
 
     # Refuse what its six integers have no place for.

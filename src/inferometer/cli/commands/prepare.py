@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from inferometer.measure.prepare.run import Prepared, PrepareRequest
-    from inferometer.measure.prepare.tune import Tuned
+    from inferometer.measure.prepare.search import Tuned
     from inferometer.store.recording import RunRecorder
 
 
@@ -236,8 +236,8 @@ def _tuned(path: Path | None, request: PrepareRequest, budget_s: float) -> Tuned
     """Of a file that was prepared, else of the model as it is."""
     from inferometer.core.notices import told_to
     from inferometer.known.engines import engine
-    from inferometer.measure.prepare.source import source_of, starting_format
-    from inferometer.measure.prepare.tune import tune
+    from inferometer.measure.prepare.artifact import source_of, starting_format
+    from inferometer.measure.prepare.search import tune
 
     if path is None:
         target = engine(request.runtime)

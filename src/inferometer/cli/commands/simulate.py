@@ -52,8 +52,8 @@ _SAID = {
 def _traffic_options(function: click.decorators.FC) -> click.decorators.FC:
     option = click.option
     for made in reversed((
-        option("--rate", metavar="R,…", help="Open loop: so many requests a second."),
-        option("--concurrency", metavar="N,…", help="Closed loop: so many requests at once."),
+        option("--rate", metavar="R,…", help="Open loop: requests a second."),
+        option("--concurrency", metavar="N,…", help="Closed loop: requests at once."),
         *LOOP_OPTIONS,
         option("--requests", metavar="N|FILE", help=_REQUESTS),
         option("--duration", type=TIME, help="How long each load sends requests."),
@@ -84,7 +84,7 @@ def service_options(function: click.decorators.FC) -> click.decorators.FC:
         option("--kv-blocks", "blocks", type=_MANY, help="Blocks of the cache.  [default: what fits]"),
         option("--block-size", "block_tokens", type=_MANY, help="Tokens of a block."),
         option("--max-model-len", "longest", type=_MANY, help="Refuse what is longer, with its answer."),
-        option("--max-queue", "queue", type=_MANY, help="Refuse requests beyond so many that wait."),
+        option("--max-queue", "queue", type=_MANY, help="Refuse requests while this many wait."),
         option("--timeout", type=TIME, help="Whoever asked goes away after so long: it is dropped."),
         option("--cancel", metavar="SHARE:TIME", help="So many requests are taken back after so long: 0.1:5s."),
         option("--acceptance-spread", "spread", type=SHARE, default=0.0, metavar="SHARE", help=_SPREAD),

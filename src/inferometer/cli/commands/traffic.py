@@ -29,7 +29,7 @@ _LENGTHS = "Tokens, in the forms of `load`: 400, lognormal:400,500."
 def _agent_options(function: click.decorators.FC) -> click.decorators.FC:
     option = click.option
     for made in reversed((
-        option("--agents", type=Whole(1, 1_000_000), help="Make up the calls of so many agents, instead of a file."),
+        option("--agents", type=Whole(1, 1_000_000), help="Make up the calls of N agents, instead of a file."),
         option("--rate", type=RATE, metavar="R", help="Agents that begin a second.  [default: 0.1]"),
         option("--system", type=Whole(0, 1 << 27), help="Tokens that all begin with.  [default: 3000]"),
         option("--task", metavar="LENGTH", help=_LENGTHS),
@@ -79,7 +79,7 @@ def command(file: Path | None, out: Path | None, form: str, **options: Any) -> N
 
 
 def _trace(file: Path | None, options: dict[str, Any]) -> RequestTrace:
-    from inferometer.core.traffic.agents import Agents, made_up
+    from inferometer.core.traffic.demand import Agents, made_up
     from inferometer.core.traffic.lengths import parse_lengths
     from inferometer.core.traffic.traces import read_trace
 

@@ -72,7 +72,7 @@ class RequestTrace:
 
     @property
     def is_timed(self) -> bool:
-        """Whether those that wait for nobody come by a clock."""
+        """Whether requests that wait for no answer come by a clock."""
         first = [not before for before in self.after] if self.after else slice(None)
         return bool(np.isfinite(self.arrival_s[first]).all())
 
@@ -165,7 +165,7 @@ def part_of(
 
 
 def _chosen(trace: RequestTrace, place: dict[int, int], due: Times) -> RequestTrace:
-    """The requests that have a place among those that are kept."""
+    """The requests that `place` keeps, each at its new index."""
     kept = list(place)
     after = [tuple(place[other] for other in trace.after[index] if other in place) for index in kept if trace.after]
     return replace(
@@ -183,7 +183,7 @@ def _chosen(trace: RequestTrace, place: dict[int, int], due: Times) -> RequestTr
 
 
 def trace_of(name: str, form: str, lines: Iterable[TraceLine]) -> RequestTrace:
-    """The requests of a file in an order in which each comes after those that it waits for."""
+    """The requests of a file in an order in which each comes after the ones whose answers it waits for."""
     rows = list(lines)
     usable = [row for row in rows if row.input_tokens > 0 and row.output_tokens > 0]
     if not usable:
@@ -221,7 +221,7 @@ def trace_of(name: str, form: str, lines: Iterable[TraceLine]) -> RequestTrace:
 
 
 def _before(name: str, rows: Sequence[TraceLine]) -> list[tuple[int, ...]]:
-    """For each request, the places of those that it waits for."""
+    """For each request, the indices of the requests whose answers it waits for."""
     turns: dict[Hashable, dict[int, int]] = {}
     named: dict[str, int] = {}
     for index, row in enumerate(rows):

@@ -1,20 +1,15 @@
 """A Hugging Face checkpoint as a folder of CTranslate2, by its own converter."""
 
-from __future__ import annotations
-
 import json
+from collections.abc import Iterator
+from pathlib import Path
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from inferometer.core.errors import FormatError
 from inferometer.core.json_text import parse_json
+from inferometer.engines.order import ToolOrder
 from inferometer.engines.torch.checkpoint import config_of, offline, whole_checkpoint
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
-    from inferometer.engines.order import ToolOrder
 
 _QUANTISATION = {"f32": "float32", "f16": "float16", "bf16": "bfloat16", "i8": "int8"}
 _LIMITS = ("attn_logit_softcapping", "final_logit_softcapping")  # Gemma 2's

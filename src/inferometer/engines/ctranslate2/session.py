@@ -4,31 +4,24 @@ The engine calls back after each token, in the thread that computes: that is whe
 a step, so there are no times of layers.
 """
 
-from __future__ import annotations
-
 import os
 import platform
 import sys
 import time
+from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
 from functools import cached_property
 from importlib.metadata import version
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
+import numpy as np
 import psutil
 
 from inferometer.core.errors import DomainError, EngineError, UnknownNameError
 from inferometer.core.json_text import parse_json
-from inferometer.engines.base import Event, Opened, Request, Stage, guard
+from inferometer.engines.base import Event, Kernel, Opened, Request, Stage, Target, guard
 from inferometer.engines.feeding import Tokenising, alive, require_request
 from inferometer.engines.host import threads_of
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
-    from pathlib import Path
-
-    import numpy as np
-
-    from inferometer.engines.base import Kernel, Target
 
 _COMPUTE = {"f32": "float32", "f16": "float16", "bf16": "bfloat16"}
 _COMPUTES = {name: ours for ours, name in _COMPUTE.items()}
@@ -43,7 +36,7 @@ _ASLEEP = (
 NO_LAYERS = "CTranslate2 has no timers inside a step: phases and tokens are measured, layers are not."
 
 
-def open_session(target: Target, name: str, *, clock: Callable[[], float] = time.perf_counter) -> CTranslate2Session:
+def open_session(target: Target, name: str, *, clock: Callable[[], float] = time.perf_counter) -> "CTranslate2Session":
     threads = threads_of(target.threads)
     asleep = _wait_asleep(threads, os.environ)  # noqa: TID251 - no setting of ours: what the library itself reads
     import ctranslate2  # noqa: PLC0415 - the engine is imported when a model is opened
@@ -201,8 +194,6 @@ class CTranslate2Session(Tokenising):
         return steps
 
     def score(self, ids: tuple[int, ...]) -> np.ndarray[Any, Any]:
-        import numpy as np  # noqa: PLC0415 - only scores are arrays
-
         require_request(Request(prompt=ids, generate=0), vocabulary=self.vocabulary, room=self._target.context)
         generator, engine = alive(self._generator), self._engine
         with guard(_fault, self._folder, "failed to run"):

@@ -1,17 +1,12 @@
 """Exported PyTorch programs as ExecuTorch's, lowered to XNNPACK as far as it takes them."""
 
-from __future__ import annotations
-
 import re
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from typing import Any
 
 from inferometer.core.errors import FormatError
+from inferometer.engines.order import ToolOrder
 from inferometer.engines.torch.convert import calibration_inputs, example_inputs, exported, fixed_program
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from inferometer.engines.order import ToolOrder
 
 _OPERATOR = re.compile(r"Operator torch\._ops\.(\S+)|Missing out variants: \{(.*?)\}")
 _LONG = 300  # characters of an error that are shown

@@ -3,18 +3,14 @@
 The functions are called as release 2.3.0 has them. Another release is tried in a process of its own first (`check`).
 """
 
-from __future__ import annotations
-
 import ctypes
+from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from inferometer.core.errors import EngineError
 from inferometer.engines.litert.mapping import ProfilerEvent
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 _Pointer, _Size, _Int = ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int
 _Free = ctypes.CFUNCTYPE(None, ctypes.c_void_p)

@@ -1,18 +1,13 @@
 """Whether LiteRT's profiler can be read here. An untried release may crash, so it is tried in its own process."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
+from collections.abc import Callable, Sequence
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from inferometer.core.errors import EngineError
 from inferometer.engines.litert.capi import Profiled, library_path, missing_functions
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
 
 TRIED = frozenset({"2.3.0"})
 _PATIENCE_S = 120.0

@@ -1,16 +1,11 @@
 """TFLite files, quantised by ai-edge-quantizer."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
 
 from inferometer.core.errors import FormatError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-    from pathlib import Path
-
-    from inferometer.engines.order import ToolOrder
+from inferometer.engines.order import ToolOrder
 
 _EVERY = ".*"  # layer, by a pattern of its name
 _THREADS = 2

@@ -6,16 +6,11 @@ over that XNNPACK fuses into their neighbour (a ReLU into a convolution, a paddi
 kernel.
 """
 
-from __future__ import annotations
-
 import re
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
 
 from inferometer.core.frozen import frozen
 from inferometer.engines.base import Kernel, longest_pairing
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
 
 # XNNPACK's name, without types and sizes → operators of TFLite it can be. The first that fits.
 FITTING: tuple[tuple[str, frozenset[str]], ...] = tuple(

@@ -1,18 +1,14 @@
 """Inputs and outputs of a TFLite file, and what is wrong with what was given for them."""
 
-from __future__ import annotations
+from collections.abc import Mapping, Sequence
+from typing import Any
 
-from typing import TYPE_CHECKING, Any
+import numpy as np
 
 from inferometer.core.errors import DomainError
 from inferometer.core.frozen import frozen
 from inferometer.engines.base import Port
 from inferometer.engines.feeding import require_fitting
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    import numpy as np
 
 
 @frozen
@@ -49,8 +45,6 @@ def tensors_of(details: Sequence[Mapping[str, Any]]) -> tuple[FileTensor, ...]:
 
 
 def _dtype_name(dtype: Any) -> str:
-    import numpy as np  # noqa: PLC0415 - only a session needs it
-
     name: str = np.dtype(dtype).name
     return name
 

@@ -1,31 +1,23 @@
 """Opens a TFLite file: in LiteRT's interpreter for plain times, in its compiled model with the profiler for kernels."""
 
-from __future__ import annotations
-
 import time
 from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import numpy as np
 
 from inferometer.core.errors import DomainError, EngineError, UnknownNameError
-from inferometer.engines.base import Opened, Stage
+from inferometer.engines.base import Kernel, Opened, Session, Stage, Target
 from inferometer.engines.feeding import alive
 from inferometer.engines.host import captured_stderr, threads_of
 from inferometer.engines.litert.capi import Profiled, library_path
 from inferometer.engines.litert.check import profiling_works
 from inferometer.engines.litert.mapping import Operator, StepEvents
-from inferometer.engines.litert.ports import check_inputs, concrete, tensors_of
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-
-    import numpy as np
-
-    from inferometer.engines.base import Kernel, Session, Target
-    from inferometer.engines.litert.ports import FileTensor
-
+from inferometer.engines.litert.ports import FileTensor, check_inputs, concrete, tensors_of
 
 # A TFLite file in LiteRT's interpreter, with XNNPACK unless something else is asked for.
 
@@ -99,7 +91,7 @@ def partitions_of(details: Sequence[Mapping[str, Any]], operators: Sequence[Oper
     return tuple(partitions)
 
 
-def open_interpreter(target: Target, threads: int, *, clock: Callable[[], float]) -> PlainSession:
+def open_interpreter(target: Target, threads: int, *, clock: Callable[[], float]) -> "PlainSession":
     with captured_stderr() as stderr:
         try:
             start = clock()
@@ -247,7 +239,9 @@ _FRESH = (
 )
 
 
-def open_profiled(target: Target, plain: PlainSession, threads: int, *, clock: Callable[[], float]) -> ProfiledSession:
+def open_profiled(
+    target: Target, plain: PlainSession, threads: int, *, clock: Callable[[], float]
+) -> "ProfiledSession":
     """`plain` is the same file in the interpreter, which knows its operators. Two passes show whether it works."""
     library = library_path()
     if library is None:
@@ -284,8 +278,6 @@ def _runs(profiled: Profiled) -> bool:
 
 
 def _zeros(tensor: FileTensor) -> np.ndarray[Any, Any]:
-    import numpy as np  # noqa: PLC0415 - only a session needs it
-
     return np.zeros(tensor.shape, tensor.dtype)
 
 
@@ -347,8 +339,6 @@ class ProfiledSession:
         return profiled
 
     def outputs(self) -> Mapping[str, np.ndarray[Any, Any]]:
-        import numpy as np  # noqa: PLC0415 - only a session needs it
-
         profiled, arrays = alive(self._profiled), {}
         if self._make is not None:
             self._plain.step()

@@ -4,30 +4,24 @@ Names, metadata and layout are those with which models with random weights are w
 checkpoint and quantised by the `gguf` package, which is llama.cpp's own.
 """
 
-from __future__ import annotations
-
 import json
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from inferometer.core.errors import FormatError
 from inferometer.core.json_text import parse_json
+from inferometer.engines.order import ToolOrder
 from inferometer.formats.gguf.write import model_facts
 from inferometer.formats.gguf.write.file import file_type, format_of, turned, write_tensors
 from inferometer.formats.gguf.write.metadata import architecture_row, metadata_of
-from inferometer.formats.gguf.write.names import targets
+from inferometer.formats.gguf.write.names import WrittenTensor, targets
 from inferometer.formats.huggingface.graph import graph_from_config
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
-    from pathlib import Path
-
-    from inferometer.engines.order import ToolOrder
-    from inferometer.formats.gguf.write.names import WrittenTensor
-
-    Array = np.ndarray[Any, Any]
+Array = np.ndarray[Any, Any]
 
 # Families that PyTorch and llama.cpp were seen to agree on. Others add one to norms, cut tensors, scale residuals …
 FAMILIES = ("llama", "mistral", "qwen2", "qwen3", "olmo2")

@@ -1,13 +1,14 @@
 """A language model through llama.cpp's C functions: the engine's own loop, with nothing between."""
 
-from __future__ import annotations
-
 import codecs
 import ctypes
 import random
 import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from importlib.metadata import PackageNotFoundError, version
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import numpy as np
 
 from inferometer.core.errors import DomainError, EngineError
 from inferometer.core.frozen import frozen
@@ -20,18 +21,11 @@ from inferometer.engines.llamacpp.library import (
     Library,
     LlamaBatch,
     LlamaOptions,
+    Parameters,
     choose_devices,
     placed_by_log,
 )
 from inferometer.engines.llamacpp.nodes import NodeWatch, StepNodes
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
-
-    import numpy as np
-
-    from inferometer.engines.llamacpp.library import Parameters
-
 
 # One language model and its cache, driven token by token.
 
@@ -236,8 +230,6 @@ class DirectSession:
         return None
 
     def score(self, ids: tuple[int, ...]) -> np.ndarray[Any, Any]:
-        import numpy as np  # noqa: PLC0415 - only scores are arrays
-
         require_request(Request(prompt=ids, generate=0), vocabulary=self.vocabulary, room=self._held)
         alive(self._handles)
         self._library.llama_memory_clear(self._memory, _YES)

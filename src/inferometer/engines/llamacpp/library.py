@@ -1,10 +1,9 @@
 """The edge to llama.cpp's C functions: those of xllamacpp's own compiled module, or of llama-cpp-python."""
 
-from __future__ import annotations
-
 import ctypes
 import re
 import struct
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cache
 from importlib.util import find_spec
@@ -13,9 +12,6 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from inferometer.core.errors import DomainError, EngineError, UnknownNameError
 from inferometer.core.frozen import frozen
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
 
 # What can be asked of llama.cpp beside the target's own fields, as text by name → values; and where it put a model.
 

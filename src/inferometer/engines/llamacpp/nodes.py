@@ -4,22 +4,15 @@ A GGUF file has tensors and no nodes, so a layer is the stem of its tensors: `bl
 has no tensor is named beside them by `WEIGHTLESS`: `blk.3.attn`, `blk.3.rope`, `blk.3.ffn_act`, `blk.3.attn_residual`.
 """
 
-from __future__ import annotations
-
 import ctypes
 import re
 import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 from inferometer.core.frozen import frozen
 from inferometer.engines.base import Kernel
-from inferometer.engines.llamacpp.library import Observer
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
-
-    from inferometer.engines.llamacpp.library import Library, TensorFields
+from inferometer.engines.llamacpp.library import Library, Observer, TensorFields
 
 # They give another view of what is there: nothing is computed.
 FREE = frozenset({"NONE", "RESHAPE", "VIEW", "PERMUTE", "TRANSPOSE"})
@@ -154,7 +147,7 @@ class StepNodes:
             row.samples[step] = row.samples.get(step, 0.0) + seconds
 
     def take(self) -> Mapping[str, tuple[Kernel, ...]]:
-        """By phase, and begin anew. A node that a step did not have took no time in it."""
+        """Times by phase since the last call. A node that a step did not have took no time in it."""
         kernels = {phase: self._kernels(rows, self._steps[phase]) for phase, rows in self._rows.items()}
         self._rows, self._steps = {}, {}
         return kernels

@@ -1,32 +1,25 @@
 """Opens a GGUF file in llama.cpp: by its C functions where they can be called, else by the server it has inside."""
 
-from __future__ import annotations
-
 import json
 import random
 import threading
 import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from importlib.metadata import version
 from queue import SimpleQueue
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.request import Request as Call
 from urllib.request import urlopen
 
+import numpy as np
+
 from inferometer.core.errors import DomainError, EngineError, UnknownNameError
 from inferometer.core.frozen import frozen
-from inferometer.engines.base import Event, Opened, Stage
+from inferometer.engines.base import Event, Kernel, Opened, Request, Stage, Target, TextSession
 from inferometer.engines.feeding import alive, require_request
 from inferometer.engines.host import captured_stderr, threads_of
 from inferometer.engines.llamacpp.direct import open_direct
-from inferometer.engines.llamacpp.library import choose_devices, find_library, parse_options
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
-
-    import numpy as np
-
-    from inferometer.engines.base import Kernel, Request, Target, TextSession
-    from inferometer.engines.llamacpp.library import LlamaOptions
+from inferometer.engines.llamacpp.library import LlamaOptions, choose_devices, find_library, parse_options
 
 # A language model through the server xllamacpp has inside, called in process: no socket, and a stream of text chunks.
 #
@@ -106,7 +99,7 @@ _DEFAULT_CONTEXT = 4096
 
 def open_server(
     target: Target, options: LlamaOptions, reason: str, *, clock: Callable[[], float] = time.perf_counter
-) -> ServerSession:
+) -> "ServerSession":
     import xllamacpp  # noqa: PLC0415 - the engine is imported when a model is opened
 
     if target.batch > 1:

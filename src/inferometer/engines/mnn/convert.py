@@ -3,22 +3,17 @@
 The wheel's own commands install a package and report their use over the network, so the library is called instead.
 """
 
-from __future__ import annotations
-
 import ctypes
 import json
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from inferometer.core.errors import DomainError, FormatError
 from inferometer.engines.onnxruntime.convert import loaded_onnx, save
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
-    from inferometer.engines.order import ToolOrder
+from inferometer.engines.order import ToolOrder
 
 _OPSET = 13  # from here on Softmax means one axis; of an older one MNN takes the last axis, whatever the file says
 _IR = 8  # a version of the file format in which weights need not be listed among the inputs

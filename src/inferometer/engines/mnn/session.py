@@ -5,28 +5,21 @@ converter gave: an operator of an ONNX file is called by its first output. What 
 call of its own, and what the engine adds to lay tensors out (`Raster`) is its own.
 """
 
-from __future__ import annotations
-
 import time
+from collections.abc import Callable, Mapping
 from importlib.metadata import version
 from statistics import median
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import numpy as np
 
 from inferometer.core.errors import EngineError
-from inferometer.engines.base import Kernel, Opened, Port, Stage
+from inferometer.engines.base import Kernel, Opened, Port, Stage, Target
 from inferometer.engines.feeding import alive, require_arrays_on_cpu, require_fitting
 from inferometer.engines.host import threads_of
-from inferometer.known.machine.counters import PieceCounts, hardware_counters
+from inferometer.known.machine.counters import HardwareCounters, PieceCounts, hardware_counters
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
-    import numpy as np
-
-    from inferometer.engines.base import Target
-    from inferometer.known.machine.counters import HardwareCounters
-
-    Array = np.ndarray[Any, Any]
+Array = np.ndarray[Any, Any]
 
 _PRECISION = {"f32": "high", "f16": "low"}
 _OWN = frozenset({"Raster", "ConvertTensor"})
@@ -34,7 +27,7 @@ _PARTS = frozenset({"activation", "bias", "shape", "ends"})  # what an operator 
 _PASSES = 5  # without operators, that the cost of a pair of callbacks is measured on
 
 
-def open_session(target: Target, name: str, *, clock: Callable[[], float] = time.perf_counter) -> MnnSession:
+def open_session(target: Target, name: str, *, clock: Callable[[], float] = time.perf_counter) -> "MnnSession":
     import _mnncengine as engine  # noqa: PLC0415 - the engine is imported when a model is opened
 
     _check(target, name)
@@ -125,8 +118,6 @@ class MnnSession:
         self.cost_per_kernel_s: float | None = self._cost() if target.instrument else None
 
     def feed(self, inputs: Mapping[str, Array]) -> None:
-        import numpy as np  # noqa: PLC0415 - arrays are needed only here
-
         alive(self._interpreter)
         require_fitting(self.opened.inputs, inputs)
         rows = {name: np.ascontiguousarray(array) for name, array in inputs.items()}
@@ -187,8 +178,6 @@ class MnnSession:
         return median(times) if times else None
 
     def outputs(self) -> Mapping[str, Array]:
-        import numpy as np  # noqa: PLC0415 - as above
-
         alive(self._interpreter)
         found = {}
         for port in self.opened.outputs:

@@ -1,19 +1,13 @@
 """ONNX as ncnn, by pnnx."""
 
-from __future__ import annotations
-
 import re
 import subprocess
+from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from inferometer.core.errors import FormatError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from inferometer.engines.order import ToolOrder
+from inferometer.engines.order import ToolOrder
 
 _COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 _TYPES = {"float32": "f32", "float16": "f16", "int64": "i64", "int32": "i32", "int8": "i8", "uint8": "u8"}

@@ -5,37 +5,30 @@ runs each layer once, in the layout and format that it would have anyway; what t
 result that is there already.
 """
 
-from __future__ import annotations
-
 import os
 import time
+from collections.abc import Callable, Mapping, MutableMapping
 from importlib.metadata import version
+from pathlib import Path
 from statistics import median
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import numpy as np
 import psutil
 
 from inferometer.core.errors import DomainError, EngineError
-from inferometer.engines.base import Kernel, Opened, Port, Stage
+from inferometer.engines.base import Kernel, Opened, Port, Stage, Target
 from inferometer.engines.feeding import alive, require_arrays_on_cpu, require_fitting
 from inferometer.engines.host import captured_stderr, threads_of
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, MutableMapping
-    from pathlib import Path
-
-    import numpy as np
-
-    from inferometer.engines.base import Target
-
-    Array = np.ndarray[Any, Any]
+Array = np.ndarray[Any, Any]
 
 _AS_IT_IS = 1  # `extract` in the layer's own layout and format
 _LOOK_S, _HALF_A_CORE = 0.05, 0.5  # at how busy the cores are, and by how much they must lack one
 _ASKED = 200  # times that a result is asked for again, to see what asking costs
 
 
-def open_session(target: Target, name: str, *, clock: Callable[[], float] = time.perf_counter) -> NcnnSession:
+def open_session(target: Target, name: str, *, clock: Callable[[], float] = time.perf_counter) -> "NcnnSession":
     _check(target, name)
     threads = threads_of(target.threads)
     _wait_asleep(threads, os.environ)  # noqa: TID251 - no setting of ours: what the library itself reads
@@ -120,7 +113,6 @@ def _port(blob: str, target: Target) -> Port:
 def _outputs(net: Any, inputs: tuple[Port, ...]) -> tuple[Port, ...]:
     """Ncnn says how large results are only once it has them: zeros go through the network once."""
     import ncnn  # noqa: PLC0415 - as above
-    import numpy as np  # noqa: PLC0415 - as above
 
     extractor = net.create_extractor()
     zeros = [np.zeros([size for size in port.shape[1:] if isinstance(size, int)], np.float32) for port in inputs]
@@ -161,7 +153,6 @@ class NcnnSession:
 
     def feed(self, inputs: Mapping[str, Array]) -> None:
         import ncnn  # noqa: PLC0415 - the engine is there by now
-        import numpy as np  # noqa: PLC0415 - as above
 
         alive(self._net)
         require_fitting(self.opened.inputs, inputs)
@@ -210,8 +201,6 @@ class NcnnSession:
         return median(times)
 
     def outputs(self) -> Mapping[str, Array]:
-        import numpy as np  # noqa: PLC0415 - as above
-
         alive(self._net)
         return {name: np.array(mat)[None] for name, mat in self._found.items()}
 

@@ -1,17 +1,12 @@
 """ONNX files: onnxslim simplifies, ONNX Runtime optimises and quantises."""
 
-from __future__ import annotations
-
 import logging
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
 
 from inferometer.core.errors import FormatError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
-    from inferometer.engines.order import ToolOrder
+from inferometer.engines.order import ToolOrder
 
 _PROTOBUF_BYTES = 2_000_000_000
 _LOWEST_IR = 8  # a version of the file format in which weights need not be listed among the inputs

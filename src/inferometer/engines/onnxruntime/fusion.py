@@ -6,18 +6,13 @@ renames the tensors too but keeps the names of nodes; for that step the names de
 swallowed by the kernel that makes the last of its inputs.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import field
-from typing import TYPE_CHECKING
 
 from inferometer.core.frozen import frozen
 from inferometer.engines.base import served
-
-if TYPE_CHECKING:
-    from inferometer.engines.onnx_nodes import NodeRow, Topology
+from inferometer.engines.onnx_nodes import NodeRow, Topology
 
 _LAYOUT_DOMAINS = frozenset({"com.microsoft.nchwc", "com.ms.internal.nhwc"})
 _REORDERS = frozenset({"ReorderInput", "ReorderOutput"})

@@ -1,15 +1,13 @@
 """The engine's sessions: the providers they are asked to run on, their inputs and outputs, and their one-time costs."""
 
-from __future__ import annotations
-
 import re
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import onnxruntime as ort
@@ -19,9 +17,6 @@ from inferometer.core.frozen import frozen
 from inferometer.engines.base import Opened, Port, Stage, Target, guard, op_named
 from inferometer.engines.host import threads_of
 from inferometer.engines.onnx_nodes import load_model, require_sizes
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 # The engine's exceptions in our sentences.
 

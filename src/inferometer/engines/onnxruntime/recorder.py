@@ -5,17 +5,15 @@ a fresh one after each reading, and before the events would be too many; the fir
 An engine that has ONNX Runtime underneath begins its own sessions: they too end a profile and give its file.
 """
 
-from __future__ import annotations
-
 import re
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from importlib import import_module
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 import onnxruntime as ort
@@ -26,12 +24,6 @@ from inferometer.engines.base import Kernel, Stage
 from inferometer.engines.onnx_nodes import Topology, load_model, name_nodes, topology_of
 from inferometer.engines.onnxruntime.fusion import Fusion, map_fusion, map_layout, needs_layout_step, with_served
 from inferometer.engines.onnxruntime.loading import CPU, ORT, Clock, LoadingPlan, as_onnx, load, unit_of
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
-
-    from inferometer.engines.onnx_nodes import Topology
-
 
 # The engine's profile, a list of events as JSON, into seconds a node and run.
 #

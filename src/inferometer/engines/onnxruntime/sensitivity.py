@@ -1,18 +1,14 @@
 """How far a network's outputs drift when one of its layers alone has its weights in fewer bits."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from inferometer.engines.onnxruntime.convert import loaded_onnx
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-    from pathlib import Path
-
-    Array = np.ndarray[Any, Any]
+Array = np.ndarray[Any, Any]
 
 _PRODUCTS = {"Conv": 0, "ConvTranspose": 1, "Gemm": 1, "MatMul": 1}  # the axis that a weight's outputs run along
 
@@ -43,7 +39,7 @@ def weight_drifts(path: Path, inputs: Sequence[Mapping[str, Array]], *, bits: in
 
 
 def rounded_weight(array: Array, axis: int, bits: int) -> Array:
-    """The weight in so many bits and back: whole numbers about zero, with one scale for each output."""
+    """The weight rounded to `bits` bits and back: whole numbers about zero, with one scale for each output."""
     most = 2 ** (bits - 1) - 1
     rest = tuple(index for index in range(array.ndim) if index != axis % array.ndim)
     scale = np.maximum(np.abs(array).max(axis=rest, keepdims=True), np.finfo(array.dtype).tiny) / most

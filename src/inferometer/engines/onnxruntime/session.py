@@ -1,20 +1,18 @@
 """Sessions of ONNX Runtime, of arrays and of language models: the edge that imports it."""
 
-from __future__ import annotations
-
 import re
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property, partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import onnxruntime as ort
 
 from inferometer.core.errors import DomainError, FormatError, InferometerError
 from inferometer.core.frozen import frozen
-from inferometer.engines.base import Event, Kernel, Opened, Port, Request, Target
+from inferometer.engines.base import Event, Kernel, Opened, Port, Request, Session, Target, TextSession
 from inferometer.engines.feeding import Tokenising, end_tokens, require_fitting, require_request
 from inferometer.engines.onnxruntime.loading import (
     CPU,
@@ -29,9 +27,6 @@ from inferometer.engines.onnxruntime.loading import (
     wrongly_declared,
 )
 from inferometer.engines.onnxruntime.recorder import SKIP, ProfileRecorder
-
-if TYPE_CHECKING:
-    from inferometer.engines.base import Session, TextSession
 
 # Language models: a prefill, then a step a token.
 #
@@ -117,7 +112,7 @@ _STRIDE = 7  # through the vocabulary, so that the tokens of a depth differ
 
 def open_text(
     target: Target, plan: LoadingPlan, *, clock: Clock, now_ns: Nanoseconds = time.perf_counter_ns
-) -> DecoderSession:
+) -> "DecoderSession":
     if not target.instrument:
         session, stages = load(plan, clock=clock)
         return DecoderSession(target, plan, session, opened_of(plan, session, stages), now_ns=now_ns)
@@ -191,7 +186,7 @@ class DecoderSession(Tokenising):
                 return
 
     def _deep(self, depth: int) -> list[Any]:
-        """A cache with so many tokens in it."""
+        """A cache with `depth` tokens in it."""
         cache = self._empty()
         for start in range(0, depth, _DEPTH_CHUNK):
             count = min(_DEPTH_CHUNK, depth - start)

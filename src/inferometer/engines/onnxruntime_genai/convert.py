@@ -1,18 +1,12 @@
 """A Hugging Face checkpoint as a folder of ONNX Runtime GenAI, by its own model builder."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
 from inferometer.core.errors import FormatError
+from inferometer.engines.order import ToolOrder
 from inferometer.engines.torch.checkpoint import offline, whole_checkpoint
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from inferometer.engines.order import ToolOrder
 
 _PRECISION = {"f32": "fp32", "i8": "int8", "i4": "int4"}
 # Of a prompt only the last token's logits are used: the head is not computed for the others.

@@ -4,32 +4,25 @@ Underneath runs ONNX Runtime, the installed one: its profiler gives the kernels,
 file says which nodes each of them stands for.
 """
 
-from __future__ import annotations
-
 import gc
 import json
 import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import numpy as np
 
 from inferometer.core.errors import DomainError, EngineError, FormatError, UnknownNameError
 from inferometer.core.json_text import parse_json
-from inferometer.engines.base import Event, Opened, Request, Stage, guard
+from inferometer.engines.base import Event, Kernel, Opened, Request, Stage, Target, guard
 from inferometer.engines.feeding import Tokenising, alive, require_request
 from inferometer.engines.host import threads_of
 from inferometer.engines.onnxruntime.loading import CPU, LoadingPlan, engine_words
 from inferometer.engines.onnxruntime.recorder import SKIP, ProfileRecorder
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
-
-    import numpy as np
-
-    from inferometer.engines.base import Kernel, Target
-
 
 # The engine's model of a folder: what its config says, with threads, and a profile if one is wanted.
 
@@ -113,7 +106,7 @@ _STRIDE = 7  # through the vocabulary, so that the tokens of a depth differ
 _PACKAGES = ("onnxruntime-genai", "onnxruntime")
 
 
-def open_session(target: Target, name: str, *, clock: Callable[[], float] = time.perf_counter) -> GenaiSession:
+def open_session(target: Target, name: str, *, clock: Callable[[], float] = time.perf_counter) -> "GenaiSession":
     folder = _checked(target, name)
     config = config_of(folder)
     plan = LoadingPlan(

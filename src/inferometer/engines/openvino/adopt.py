@@ -8,19 +8,14 @@ neighbours. Where there are none, a fused kernel keeps the names of the last nod
 the first kernel that needs its result.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 from inferometer.core.frozen import frozen
 from inferometer.engines.base import served
+from inferometer.engines.onnx_nodes import NodeRow, Topology
 from inferometer.engines.onnxruntime.fusion import constant_nodes
 from inferometer.engines.openvino.executed import OUTSIDE, Executed, NameFlow, needed, running
-
-if TYPE_CHECKING:
-    from inferometer.engines.onnx_nodes import NodeRow, Topology
 
 # From the names that OpenVINO gives to its operations back to the nodes of the file.
 #
@@ -187,7 +182,7 @@ class _Between:
     before: frozenset[str]
     after: frozenset[str]
 
-    def beside(self, other: _Between) -> bool:
+    def beside(self, other: "_Between") -> bool:
         """Whether both lie between the same neighbours."""
         return bool(self.before & other.before) and bool(self.after & other.after)
 
@@ -284,7 +279,7 @@ def _engine_flow(
 
 
 def _file_flow(original: Topology, rows: Sequence[NodeRow], kernel_of: Mapping[str, str]) -> NameFlow:
-    """The file's nodes, without those that only pass on what they are given."""
+    """The file's nodes, without nodes that only pass on what they are given."""
     makers = {name: node.name for node in rows for name in node.outputs} | dict.fromkeys(original.inputs, _GIVEN)
     before: dict[str, list[str]] = {_GIVEN: []}
     for node in rows:

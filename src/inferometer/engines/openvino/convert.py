@@ -1,14 +1,10 @@
 """OpenVINO's own files: its converter makes them, NNCF quantises them."""
 
-from __future__ import annotations
-
 import logging
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from typing import Any
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from inferometer.engines.order import ToolOrder
+from inferometer.engines.order import ToolOrder
 
 
 def convert(order: ToolOrder) -> None:

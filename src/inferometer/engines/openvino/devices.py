@@ -1,19 +1,12 @@
 """Devices and precisions as OpenVINO names them, and its exceptions in our sentences."""
 
-from __future__ import annotations
-
 import re
+from collections.abc import Sequence
 from functools import partial
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from inferometer.core.errors import DomainError, EngineError, UnknownNameError
-from inferometer.engines.base import guard, op_named
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from pathlib import Path
-
-    from inferometer.engines.base import Target
+from inferometer.engines.base import Target, guard, op_named
 
 _UNITS = {"cpu": "CPU", "gpu": "GPU", "npu": "NPU"}
 _CHOOSERS = ("AUTO", "MULTI", "HETERO", "BATCH")  # always there: they divide work among the others

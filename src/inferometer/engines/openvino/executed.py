@@ -1,17 +1,12 @@
 """The operations that OpenVINO executes, as its runtime model shows them, and what lies between those with a name."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import TYPE_CHECKING
 
 from inferometer.core.frozen import frozen
+from inferometer.engines.base import FileNode
 from inferometer.engines.onnx_nodes import NodeRow, Topology
-
-if TYPE_CHECKING:
-    from inferometer.engines.base import FileNode
 
 _ENDS = frozenset({"Input", "Output"})
 OUTSIDE = ""  # the label of the model's inputs and outputs
@@ -87,7 +82,7 @@ class NameFlow:
         groups = {id(group): group for group in group_of.values()}
         return [sorted(group, key=place.__getitem__) for group in groups.values()]
 
-    def without(self, passed: Collection[str]) -> NameFlow:
+    def without(self, passed: Collection[str]) -> "NameFlow":
         """The same with some names left out: what needed one of them needs what it needed."""
         sources: dict[str, tuple[str, ...]] = {}
         for name, needed in self.before.items():
@@ -154,7 +149,7 @@ def file_topology(nodes: Sequence[FileNode]) -> Topology:
 
 @frozen
 class CounterReading:
-    """Counters by kernel after so many steps, seconds."""
+    """Seconds by kernel, as the counters stood after a number of steps."""
 
     steps: int = 0
     means_s: Mapping[str, float] = field(default_factory=dict)

@@ -1,26 +1,18 @@
 """A session with the engine's counters on."""
 
-from __future__ import annotations
-
 import re
 from collections import Counter
+from collections.abc import Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from inferometer.core.frozen import frozen
-from inferometer.engines.base import Kernel, longest_pairing
+from inferometer.engines.base import FileNode, Kernel, Opened, Stage, Target, longest_pairing
 from inferometer.engines.onnx_nodes import Topology, load_model, name_nodes, topology_of
 from inferometer.engines.openvino.adopt import kernel_roles, known_names, own_names
 from inferometer.engines.openvino.executed import CounterReading, Executed, RunningMeans, file_topology
-from inferometer.engines.openvino.session import OpenvinoSession, info_of
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-    from collections.abc import Set as AbstractSet
-
-    from inferometer.engines.base import FileNode, Opened, Stage, Target
-    from inferometer.engines.openvino.session import Clock
-
+from inferometer.engines.openvino.session import Clock, OpenvinoSession, info_of
 
 # From the operations that OpenVINO makes of a TFLite file back to the file's operators.
 #

@@ -1,17 +1,15 @@
 """Sessions of OpenVINO: the edge that imports it."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import openvino as ov
 
 from inferometer.core.errors import DomainError, FormatError
-from inferometer.engines.base import Opened, Port, Session, Stage, Target
+from inferometer.engines.base import Kernel, Opened, Port, Session, Stage, Target
 from inferometer.engines.feeding import require_fitting
 from inferometer.engines.host import threads_of
 from inferometer.engines.openvino.devices import (
@@ -22,9 +20,6 @@ from inferometer.engines.openvino.devices import (
     precision_hint,
     unit_of,
 )
-
-if TYPE_CHECKING:
-    from inferometer.engines.base import Kernel
 
 Array = np.ndarray[Any, Any]
 Clock = Callable[[], float]

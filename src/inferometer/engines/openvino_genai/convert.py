@@ -3,22 +3,17 @@
 The network takes ids, a mask, positions and the order of the beams, and gives logits, as those of optimum-intel do.
 """
 
-from __future__ import annotations
-
 import logging
 import shutil
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 from inferometer.core.errors import FormatError
+from inferometer.engines.order import ToolOrder
 from inferometer.engines.torch.checkpoint import offline, whole_checkpoint
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-    from pathlib import Path
-
-    from inferometer.engines.order import ToolOrder
 
 NETWORK = "openvino_model.xml"
 _BESIDE = (

@@ -4,13 +4,13 @@ What the pipeline cannot do is done by stepping its network: a cache that is fil
 kernels, and logits.
 """
 
-from __future__ import annotations
-
 import re
 import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from importlib.metadata import version
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import openvino as ov
@@ -18,7 +18,7 @@ import openvino_genai
 from openvino import opset13
 
 from inferometer.core.errors import DomainError, FormatError
-from inferometer.engines.base import Event, Kernel, Opened, Request, Stage
+from inferometer.engines.base import Event, Kernel, Opened, Request, Stage, Target
 from inferometer.engines.feeding import Tokenising, require_request
 from inferometer.engines.host import threads_of
 from inferometer.engines.openvino.adopt import kernel_roles, own_names
@@ -26,13 +26,6 @@ from inferometer.engines.openvino.devices import choose_device, guarded, unit_of
 from inferometer.engines.openvino.executed import CounterReading, file_topology, mean_between
 from inferometer.engines.openvino.recorded import consumers_of, executed_of, executed_seconds
 from inferometer.engines.openvino.session import info_of
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
-    from pathlib import Path
-
-    from inferometer.engines.base import Target
-
 
 # The network of a folder, stepped as the pipeline steps it: for what the pipeline cannot do.
 #
@@ -194,7 +187,7 @@ _MEANS = "The CPU's counters are means over steps: each step's sample is the mea
 _PACKAGES = ("openvino-genai", "openvino")
 
 
-def open_session(target: Target, name: str, *, clock: Callable[[], float] = time.perf_counter) -> PipelineSession:
+def open_session(target: Target, name: str, *, clock: Callable[[], float] = time.perf_counter) -> "PipelineSession":
     folder = _checked(target, name)
     core = ov.Core()
     device = choose_device(target, core.available_devices)

@@ -12,6 +12,7 @@ from inferometer.core.statistics import mean
 from inferometer.core.units import format_quantity
 from inferometer.core.workload import Workload
 from inferometer.engines.results.base import Document
+from inferometer.engines.results.fields import number
 
 UNKNOWN = "unknown"
 _ROUNDING = 1e-9  # of a whole: what is left by adding floating-point numbers is no time that was spent
@@ -46,7 +47,7 @@ _SHOWN_FIGURES = 20
 
 def moved(draft: Draft, way: str, nbytes: float, seconds: float) -> float:
     """A phase in which bytes were moved, with a note of the rate, in bytes a second."""
-    rate = nbytes / seconds
+    rate = number(nbytes / seconds, f"The rate of {way!r}")  # of a time too short to divide by, it is infinite
     draft.phases.append(Phase(name=way, time_s=seconds, statistic="sum", bytes=nbytes))
     draft.host[f"{way}_bytes_per_s"] = rate
     draft.notes.append(f"{way}: {format_quantity(rate, 'B/s')}")

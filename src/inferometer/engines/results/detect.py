@@ -168,7 +168,7 @@ def _own_document(document: Document) -> tuple[str, str] | None:
 
 
 def installed() -> tuple[tuple[Importer, ...], tuple[str, ...]]:
-    """The importers that load, and the error messages of those that do not."""
+    """The importers that load, and the error messages of the others."""
     loaded, errors = load_all(GROUP)
     return tuple(loaded.values()), tuple(error.message for error in errors)
 

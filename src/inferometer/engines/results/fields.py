@@ -68,7 +68,7 @@ def whole(value: Any, what: str) -> int | None:
 
 
 def size(value: Any, what: str, *, unit: int = 1) -> int | None:
-    """Bytes, of a number in units of so many; tools write 0 for what they did not measure."""
+    """Bytes, of a number in units of `unit` bytes; tools write 0 for what they did not measure."""
     parsed = positive(value, what)
     if parsed is not None and parsed * unit > _MOST_WHOLE:
         raise FormatError(f"{what} is {_show(value)}, which no measurement can be.")

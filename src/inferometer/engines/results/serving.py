@@ -58,7 +58,7 @@ def add_sizes(draft: Draft, *, prompt: float | None, generate: float | None, arr
 
 @frozen
 class Offered:
-    """The load that a source says it made: requests a second, or so many at once; None is as fast as possible."""
+    """The load that a source says it made: requests a second, or requests at once; None is as fast as possible."""
 
     rate_per_s: float | None = None
     concurrency: int | None = None

@@ -5,24 +5,18 @@ MLP is a Llama, with biases of queries a Qwen2, with norms of them a Qwen3, with
 any other the weights alone are known.
 """
 
-from __future__ import annotations
-
 import re
 import struct
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, BinaryIO
+from pathlib import Path
+from typing import Any, BinaryIO
 
 from inferometer.core.errors import FormatError, InferometerError
 from inferometer.core.frozen import frozen
+from inferometer.core.graph import Graph, Tensor
 from inferometer.formats import stored
 from inferometer.formats.stored import Companion, Stored
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
-
-    from inferometer.core.graph import Graph, Tensor
 
 # The variables of a `model.bin`: names, shapes and formats, and the value of a single number; weights are not read.
 #

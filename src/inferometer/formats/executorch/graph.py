@@ -4,28 +4,20 @@ A node is called by its operator and the number of its instruction (`convolution
 place there (`conv2d_0.3`): the file has no names, and an engine that runs it tells these numbers.
 """
 
-from __future__ import annotations
-
 import re
 from collections import Counter
+from collections.abc import Callable, Sequence
 from math import inf, isinf
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 from inferometer.core.frozen import frozen
-from inferometer.core.graph import Block, Graph, Op, Tensor
-from inferometer.formats.executorch.program import PteTensor, TensorList
+from inferometer.core.graph import Block, Graph, Op, Role, Tensor
+from inferometer.formats.executorch.program import Delegate, Instruction, PteProgram, PteTensor, TensorList
 from inferometer.formats.flatbuffer import Buffer, FlatTable
 from inferometer.formats.torch.convert import walk
 from inferometer.formats.torch.program import HeldInput, ProgramBody, ProgramCall, ProgramValue, Ref, named_arguments
 from inferometer.formats.torch.scope import Bound, PlacedOp, ProgramScope
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-    from pathlib import Path
-
-    from inferometer.core.graph import Role
-    from inferometer.formats.executorch.program import Delegate, Instruction, PteProgram
-
 
 # What was lowered to XNNPACK: a flatbuffer of its own within the program, with nodes and the shapes of their values.
 #
@@ -342,7 +334,7 @@ _NAMES = {
     "scaled_dot_product_attention": ("query", "key", "value", "attn_mask", "dropout_p", "is_causal"),
 }  # fmt: skip
 _USUAL = ("self", "dim")
-# Operators that name the order of axes in memory, as those that leave it to strides.
+# Operators that name the order of axes in memory → the same operator that leaves it to strides.
 _ALIKE = {
     "dim_order_ops::_to_dim_order_copy": "aten::_to_copy",
     "dim_order_ops::_clone_dim_order": "aten::clone",

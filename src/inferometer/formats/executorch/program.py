@@ -4,19 +4,13 @@ Fields are numbered in the order of their table; a union takes two. Source: sche
 The weights are measured and never read.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 from inferometer.core.frozen import frozen
-from inferometer.formats.flatbuffer import Buffer
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from inferometer.formats.flatbuffer import FlatTable
+from inferometer.formats.flatbuffer import Buffer, FlatTable
 
 IDENTIFIER = b"ET12"
 _METHOD = "forward"

@@ -1,6 +1,6 @@
 """GGUF files (llama.cpp): header only, mixed quantisation as stored.
 
-Opening GGUF files, and the parts of those that are split.
+Opening GGUF files, and the parts of a split one.
 """
 
 import re

@@ -68,7 +68,7 @@ class Family:
     stacked: bool = False
     router_bias: bool = False
     correction: bool = False
-    shared: str = ""  # "" | count: so many experts wide | width: a width of its own
+    shared: str = ""  # "" | count: as wide as that number of experts | width: a width of its own
     embed_scale: bool = False
     tied: bool = False  # where the config does not say
     head_bias: bool = False

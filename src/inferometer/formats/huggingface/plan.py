@@ -207,7 +207,7 @@ def _latent(family: Family, config: Config, at: str, index: int) -> Latent:
 
 
 def _shares_index(config: Config, index: int) -> bool:
-    """Whether a layer takes over the choice of the one before: the config's own list, else every so many layers."""
+    """Whether a layer takes over the choice of the one before: the config's own list, else every n-th layer."""
     types = config.get("indexer_types")
     if types is not None:
         kinds = config.texts("indexer_types")

@@ -1,19 +1,14 @@
 """One operator of MNN as nodes in ONNX's terms. An operator without a counterpart is named, and not counted."""
 
-from __future__ import annotations
-
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import prod
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 from inferometer.core.frozen import frozen
 from inferometer.formats.flatbuffer import Buffer, FlatTable
 from inferometer.formats.onnx.messages import ELEMENTS, External, Node, NodeWriter, TensorDef, element_bytes
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-    from pathlib import Path
 
 # Where things lie in an .mnn file: numbers of fields and of operators.
 #
@@ -132,7 +127,7 @@ class MnnSite:
         self.node = NodeWriter(self.op.name, self.op.type, self.op.inputs, self.op.outputs, self.number).node
 
     def weight(self, part: str, dims: tuple[int, ...], element: int = _F32, *, apart: bool = False) -> str:
-        """A stored tensor; those that lie `apart` are in a file of their own, which may be gone."""
+        """A stored tensor; one that lies `apart` is in a file of its own, which may be gone."""
         name = f"{self.op.name}.{part}"
         kind = ELEMENTS[element].name
         self.stored[name] = TensorDef(
@@ -372,7 +367,7 @@ def _rank(site: MnnSite) -> list[Node]:
 
 
 def _slice_tf(site: MnnSite) -> list[Node]:
-    """From `begin` on, so many: ONNX wants the ends. A size of −1 means all that is left."""
+    """A beginning and a size each: ONNX wants the ends. A size of −1 means all that is left."""
     if len(site.op.inputs) < 3:
         return site.unknown()
     data, begin, size = site.op.inputs[:3]

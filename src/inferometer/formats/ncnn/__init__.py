@@ -3,22 +3,15 @@
 Opening an ncnn network by its .param file. Of the .bin file only the size is looked at: it says how numbers lie.
 """
 
-from __future__ import annotations
-
 from math import prod
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from inferometer.core.errors import FormatError
-from inferometer.formats.ncnn.param import input_shape, parse_param
+from inferometer.core.graph import Graph
+from inferometer.formats.base import Peek
+from inferometer.formats.ncnn.param import NcnnLayer, input_shape, parse_param
 from inferometer.formats.onnx.faults import Fault
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from inferometer.core.graph import Graph
-    from inferometer.formats.base import Peek
-    from inferometer.formats.ncnn.param import NcnnLayer
-    from inferometer.formats.onnx.messages import Node, OnnxModel, TensorDef
+from inferometer.formats.onnx.messages import Node, OnnxModel, TensorDef
 
 _LARGEST = 1 << 28
 _OPSET = 23  # of the operators that layers are written as

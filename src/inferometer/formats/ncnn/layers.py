@@ -3,19 +3,13 @@
 Numbers of parameters and what they mean: ncnn's docs/developer-guide/operators.md.
 """
 
-from __future__ import annotations
-
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import prod
-from typing import TYPE_CHECKING
 
 from inferometer.formats.ncnn.param import NcnnLayer
 from inferometer.formats.ncnn.sizes import UNSET, Sizes, permuted_axes, reshaped
 from inferometer.formats.onnx.messages import ELEMENTS, External, Node, NodeWriter, TensorDef, element_bytes
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 DOMAIN = "ncnn"  # of layers that have no counterpart in ONNX: they are named and not counted
 SAME = {
@@ -72,7 +66,7 @@ class NcnnSite:
         return self.sizes.get(self.layer.bottoms[index]) if index < len(self.layer.bottoms) else None
 
     def laid_out(self, sizes: Sizes) -> list[Node]:
-        """The numbers that go in, in other sizes; those that are not known are named and not counted."""
+        """The numbers that go in, in other sizes; an unknown one is named and not counted."""
         if not sizes or None in sizes or sum(size == -1 for size in sizes) > 1:
             return [self.node(self.layer.type, domain=DOMAIN)]
         shape = self.numbers("shape", (1, *(size for size in sizes if size is not None)))

@@ -4,8 +4,6 @@ Source: ncnn's wiki, "param and model file structure": the magic number, how man
 its type, its name, how many blobs go in and out, their names, and `id=value` pairs, where an id below −23300 is a list.
 """
 
-from __future__ import annotations
-
 import operator
 import re
 from collections.abc import Callable, Mapping, Sequence

@@ -4,15 +4,10 @@ A matrix is (h, w), an image (c, h, w), a volume (c, d, h, w). A size that the f
 blob of unknown rank. What a pooling over the whole image leaves is (c, 1, 1) here and has one size in ncnn.
 """
 
-from __future__ import annotations
-
+from collections.abc import Callable, Mapping, Sequence
 from math import prod
-from typing import TYPE_CHECKING
 
 from inferometer.formats.ncnn.param import NcnnLayer, input_shape, sizes_of
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
 
 Size = int | None
 Sizes = tuple[Size, ...] | None

@@ -18,7 +18,7 @@ from inferometer.core.frozen import frozen
 from inferometer.core.graph import Graph, Op, Tensor
 from inferometer.formats.networks.shipped import networks, shipped_graph
 from inferometer.formats.torch.pretrained import import_torch, read_module
-from inferometer.known.networks import NetworkName
+from inferometer.known.zoo import NetworkName
 
 # A network of an installed package as a graph: built on the meta device (no weights), traced, its batch left open.
 #
@@ -156,7 +156,7 @@ def _timm_usual(name: str) -> tuple[int, int, int]:
 
 
 def _torchvision_names() -> Iterable[str]:
-    """Those of images: not of video, of optical flow, or quantised; of the detectors those that look once."""
+    """Networks of images: not of video, of optical flow, or quantised; of the detectors, the single-stage ones."""
     models = import_module("torchvision.models")
     modules = (models, models.segmentation)
     known = [name for module in modules for name in models.list_models(module=module)]

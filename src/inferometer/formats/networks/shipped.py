@@ -11,7 +11,7 @@ from inferometer.core.codec import settled
 from inferometer.core.frozen import frozen
 from inferometer.core.graph import Graph
 from inferometer.formats.networks.archive import ArchiveTables, graph_in, read_tables
-from inferometer.known.networks import network_named
+from inferometer.known.zoo import network_named
 
 DATA = Path(__file__).parents[2] / "known" / "data" / "networks" / "packages"
 INDEX = DATA / "index.json"

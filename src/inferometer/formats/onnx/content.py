@@ -136,7 +136,7 @@ def transposed(content: Content, order: tuple[int, ...]) -> Content:
 def reduced(
     function: Callable[[list[Item]], Item], content: Content, axes: tuple[int, ...], *, keep: bool
 ) -> Content | None:
-    """One element for each combination of the axes that stay, from the run of those that go."""
+    """One element for each combination of the axes that stay, from all positions along the axes that go."""
     strides = _strides(content.shape)
     stay = [axis for axis in range(len(content.shape)) if axis not in axes]
     runs = [range(content.shape[axis]) for axis in axes]

@@ -1,18 +1,14 @@
 """What an ONNX file says, as plain values: the messages of onnx.proto that a reader of headers needs."""
 
-from __future__ import annotations
-
+import mmap
 import struct
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from inferometer.core.dtypes import dtype
 from inferometer.core.frozen import frozen
 from inferometer.formats.onnx.faults import MAX_FIELDS, MAX_TEXT, Fault
-
-if TYPE_CHECKING:
-    import mmap
 
 # Protobuf's wire format: fields of a message, one after the other, without a schema and without copying.
 #
@@ -186,7 +182,7 @@ _BITS = {"string": None, "f8e8m0": 8, "u2": 2, "f6e2m3": 6, "f6e3m2": 6}  # form
 
 
 def element_bytes(name: str, count: int) -> int | None:
-    """Bytes that so many elements take when stored raw; None for text, which has no size of its own."""
+    """Bytes that `count` elements take when stored raw; None for text, which has no size of its own."""
     if name in _BITS:
         bits = _BITS[name]
         return None if bits is None else -(-count * bits // 8)

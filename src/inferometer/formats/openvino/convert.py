@@ -4,18 +4,18 @@ Every value has the name of the layer that makes it, as OpenVINO's own reports h
 names. Sizes that the file declares are passed on, so a layer that no rule knows still has its shape.
 """
 
-from __future__ import annotations
-
 import re
 import struct
 from collections import Counter
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from math import ceil, prod
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from inferometer.core.dtypes import dtype
 from inferometer.core.errors import InferometerError
+from inferometer.core.graph import Graph, Op, Tensor
 from inferometer.core.json_text import parse_json
 from inferometer.formats import stored
 from inferometer.formats.onnx.faults import MAX_ITEMS, Fault
@@ -31,14 +31,8 @@ from inferometer.formats.onnx.messages import (
     ValueInfo,
 )
 from inferometer.formats.openvino.layers import DOMAIN, LayerSite, nodes_of
-from inferometer.formats.openvino.net import Net
+from inferometer.formats.openvino.net import IrLayer, Net
 from inferometer.formats.stored import Companion, Stored
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from inferometer.core.graph import Graph, Op, Tensor
-    from inferometer.formats.openvino.net import IrLayer
 
 # The folder of a language model: OpenVINO's network with its config beside it.
 #

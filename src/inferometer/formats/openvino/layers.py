@@ -4,8 +4,6 @@ Most layers have an operator of their own in ONNX with the inputs in the same or
 others put what IR has as inputs (axes, orders, lengths) into attributes, or the other way round.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any

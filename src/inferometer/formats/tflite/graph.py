@@ -359,7 +359,7 @@ def _metadata(model: TfliteModel, builder: _Builder, start: int) -> dict[str, An
 
 
 def _coverage(ops: tuple[Op, ...], unpacked: int) -> dict[str, Any]:
-    """How many operators have known work, including those in bodies and those that only unpack a constant."""
+    """How many operators have known work, with operators in bodies and operators that only unpack a constant."""
     total, unknown = unpacked, dict[str, dict[str, Any]]()
     pending = list(ops)
     while pending:

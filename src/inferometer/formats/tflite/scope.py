@@ -52,7 +52,7 @@ class TfliteScope:
         inputs: dict[int, Shape] | None = None,
         constants: dict[int, TfliteTensor] | None = None,
     ) -> None:
-        """A body's `inputs` have the shapes they are called with; `constants` are those that the caller stores."""
+        """A body's `inputs` have the shapes they are called with; `constants` are the caller's stored ones."""
         self._graph, self._index, self._names = graph, index, names
         self._constants = constants or {}
         self._shapes: dict[int, Shape] = dict(inputs or {})
@@ -184,7 +184,7 @@ class OperatorSite:
         return self.scope.shape(self.info.inputs[number])
 
     def sizes(self, number: int, axes: int) -> tuple[int, ...]:
-        """The shape of weights, which must have so many axes; a size that is not fixed counts as 1."""
+        """The shape of weights, which must have `axes` axes; a size that is not fixed counts as 1."""
         shape = self.shape(number)
         if len(shape) != axes:
             raise ValueError(f"input {number} has {len(shape)} axes where {axes} are due")
@@ -210,7 +210,7 @@ class OperatorSite:
         return tuple(self.scope.tensor(place) for place in self.info.outputs if place >= 0)
 
     def split(self) -> tuple[list[int], list[int]]:
-        """All inputs by number: those that flow, then those that shape the op; and apart from them the parameters."""
+        """All inputs by number: the data that flow, then what shapes the op; and apart from them the parameters."""
         numbers = [number for number, place in enumerate(self.info.inputs) if place >= 0]
         flowing = [number for number in numbers if self.role(number) not in _STORED]
         shaping = [number for number in numbers if self.role(number) == "constant"]

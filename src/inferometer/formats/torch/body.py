@@ -27,7 +27,7 @@ from inferometer.formats.torch.program import (
     named_arguments,
 )
 
-# Sizes as torch writes them, and names for those that it leaves open.
+# Sizes as torch writes them, and names for the open ones.
 #
 # They are sympy's text, plain (`2*s77 + 1`) or as a tree (`Mul(Integer(2), Symbol('s77'))`).
 

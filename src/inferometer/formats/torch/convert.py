@@ -193,7 +193,7 @@ def _layer_of(path: str, depth: int) -> tuple[str, int] | None:
 
 
 def _run_blocks(run: list[_Layer], depth: int, names: _Names, name: str) -> Iterator[Block]:
-    """Layers whose indices count up: those that are equal as one block, the others as they are."""
+    """Layers whose indices count up: equal ones as one block, the others as they are."""
     start = end = 0
     tries = 0
     while start < len(run):

@@ -209,7 +209,7 @@ def is_contiguous(value: ProgramValue) -> bool | None:
 
 
 def _reshape_moves(before: ProgramValue, after: ProgramValue) -> bool | None:
-    """Whether reshaping must copy: the new axes have to fall together with those that lie evenly in memory.
+    """Whether reshaping must copy: the new axes have to fall together with axes that lie evenly in memory.
 
     Axes (from the last) that follow each other without a gap are one run of numbers. A new shape that cuts the runs
     into pieces needs no copy; one with an axis across two runs does. None where strides are not known.

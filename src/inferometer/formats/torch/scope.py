@@ -88,7 +88,7 @@ class ProgramScope:
         return tensor
 
     def operands(self, arguments: Argument, call: ProgramCall) -> tuple[list[Tensor], list[Tensor]]:
-        """The tensors that arguments name: those that flow, and those that the file holds."""
+        """The tensors that arguments name: data that flow, and parameters that the file holds."""
         flowing: list[Tensor] = []
         stored: list[Tensor] = []
         for ref in refs_in(arguments):

@@ -1,21 +1,16 @@
 """The door: what a file passes before an engine or a tool opens it."""
 
-from __future__ import annotations
-
 import hashlib
 import mmap
-from pathlib import PurePosixPath, PureWindowsPath
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path, PurePosixPath, PureWindowsPath
+from typing import Any
 
 from inferometer.core.errors import TrustError
 from inferometer.core.frozen import frozen
 from inferometer.core.json_text import parse_json
 from inferometer.core.settings import data_folder
 from inferometer.formats.trust import programs
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
-    from pathlib import Path
 
 # What this machine compiled itself: packages with native code that run here without being asked about.
 #
@@ -50,7 +45,7 @@ _FILES = ("_file", "filename", "file_name")
 
 
 def config_faults(path: Path) -> Iterator[str]:
-    """Of the configs of a folder, or of a file and those that lie beside it."""
+    """Of the configs of a folder, or of a file and the files beside it."""
     folder = path if path.is_dir() else path.parent
     for file in sorted({*folder.glob("*.json"), *([path] if path.suffix == ".json" else ())}):
         if file.name in _LARGE or not file.is_file() or file.stat().st_size > _MOST_BYTES:

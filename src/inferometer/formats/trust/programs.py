@@ -5,23 +5,18 @@ Python, turns the names of inputs into source, looks operators up by any dotted 
 lies in the same archive. So each of these is looked at here, and what is no tensor, size or known operator is named.
 """
 
-from __future__ import annotations
-
 import ast
 import json
 import pickletools
 import re
 import zipfile
-from typing import IO, TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import IO, Any
 
 from inferometer.core.errors import FormatError
 from inferometer.core.json_text import parse_json
 from inferometer.formats.trust.archive import Archive, open_archive
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
-    from pathlib import Path
-
 
 # What a pickle would call, without running it.
 #

@@ -1,20 +1,16 @@
 """What an agent says of its device: labels to choose it by, and facts to predict and to show."""
 
-from __future__ import annotations
-
 import hashlib
 import sys
 import time
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import msgspec
 
 from inferometer.core.codec import document
 from inferometer.core.errors import DomainError, InferometerError
 from inferometer.version import __version__
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
 
 PROTOCOL = 1
 _CALIBRATIONS_BYTES = 500_000  # of documents that are sent along; of others only the hash is
@@ -42,7 +38,7 @@ def parse_labels(texts: Sequence[str]) -> dict[str, list[str]]:
 
 
 def registration(name: str, chosen: Mapping[str, Sequence[str]]) -> dict[str, Any]:
-    """What the hub is told. Labels that were chosen come before those that were found."""
+    """What the hub is told. Labels that a person chose come before labels that were found."""
     from inferometer.core.plugins import listed  # noqa: PLC0415 - as above
     from inferometer.engines.listing import runtime_records  # noqa: PLC0415 - as above
     from inferometer.hub.box.found import means_here  # noqa: PLC0415 - tries what the system has

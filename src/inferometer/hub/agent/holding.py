@@ -5,8 +5,6 @@ killed goes on where it was. The runner has a lease of its own: a file that says
 cannot reach the hub, or is gone, does not renew it; the runner then stops by itself before the hub gives the job away.
 """
 
-from __future__ import annotations
-
 import errno
 import hashlib
 import json
@@ -28,10 +26,9 @@ from inferometer.core.job import Job, JobFile, JobResult
 from inferometer.hub.agent.carrying_out import MADE, without_places
 from inferometer.hub.agent.reference import cool_down, measure_reference, moved
 from inferometer.hub.agent.runner import LEASE, alone
-from inferometer.hub.agent.told import EventTail, ToldLog
 from inferometer.hub.places import device_side
 from inferometer.hub.places.artifacts import ArtifactFolder, chunks_from
-from inferometer.hub.places.following import JOB, RESULT, result_in
+from inferometer.hub.places.following import JOB, RESULT, EventTail, ToldLog, result_in
 from inferometer.hub.places.hub_client import API, HubAwayError, HubClient, HubRefusalError, fetch, upload
 from inferometer.hub.places.local import FolderHere
 from inferometer.measure.bench.guard import Guard
@@ -107,7 +104,7 @@ class Holding:
         self.stopping = False
 
     @classmethod
-    def found(cls, client: HubClient, device: str, root: Path, state: Path, seams: Seams) -> Holding | None:
+    def found(cls, client: HubClient, device: str, root: Path, state: Path, seams: Seams) -> "Holding | None":
         """The job that an agent of this name had when it ended."""
         try:
             held = msgspec.json.decode((state / STATE).read_bytes(), type=Held)

@@ -1,15 +1,13 @@
 """`inferometer agent`: a device that takes jobs from a hub, one at a time, until it is stopped."""
 
-from __future__ import annotations
-
 import signal
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from inferometer.core.errors import DomainError
 from inferometer.core.frozen import frozen
@@ -19,9 +17,6 @@ from inferometer.hub.agent.runner import alone
 from inferometer.hub.places.device_side import collect_garbage
 from inferometer.hub.places.hub_client import API, HubAwayError, HubClient, HubRefusalError
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
 _POLL_S = 25.0
 _WAITS_S = (0.5, 1.0, 2.0, 5.0, 10.0, 30.0)
 _AGE_S, _QUOTA = 30 * 86_400.0, 50_000_000_000
@@ -30,7 +25,7 @@ _REGISTER_S = 600.0  # so often it says anew what it has: an engine may have bee
 
 @frozen
 class AgentPlan:
-    """`jobs` ends the agent after so many; None goes on."""
+    """The agent ends after `jobs` jobs; with None it goes on."""
 
     name: str
     root: Path

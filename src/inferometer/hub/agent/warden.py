@@ -5,8 +5,6 @@ it, and brings its result out; what was exceeded or refused it says in the resul
 what the device's owner wants; `own/` is the one folder that the job may write to, and it is gone afterwards.
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 import select
@@ -17,9 +15,10 @@ import stat
 import subprocess
 import sys
 import time
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 
@@ -39,9 +38,6 @@ from inferometer.hub.box.found import in_bubblewrap, in_scope, means_here
 from inferometer.hub.box.view import environment_in, view_of
 from inferometer.hub.places.device_side import write_whole
 from inferometer.measure.run.room import available_bytes
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
 
 OWN, ORDER = "own", "box.json"
 _ROOM_BYTES = 1_000_000  # with less, whatever the runner wanted to write did not fit
@@ -432,7 +428,7 @@ class Warden:
 
 
 class _BoxEvents:
-    """The events of a box, which may write anything into them: a line at most of a size, and so many."""
+    """The events of a box, which may write anything into them: lines up to a length, and up to a number of them."""
 
     def __init__(self, path: Path) -> None:
         self._path, self._offset, self._left = path, 0, _EVENTS

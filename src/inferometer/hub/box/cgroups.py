@@ -1,19 +1,13 @@
 """A group of processes whose memory and number the kernel counts together (Linux, cgroup 1 and 2)."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import signal
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from inferometer.core.frozen import frozen
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 ROOT = Path("/sys/fs/cgroup")
 _ENDS_S, _LOOK_S = 5.0, 0.02
@@ -26,7 +20,7 @@ class CgroupPlace:
     version: int
     folders: Mapping[str, Path]
 
-    def make(self, name: str, *, memory_bytes: int, processes: int) -> JobCgroup:
+    def make(self, name: str, *, memory_bytes: int, processes: int) -> "JobCgroup":
         """A group with limits; nothing runs in it yet."""
         made = {controller: folder / name for controller, folder in self.folders.items()}
         for folder in made.values():

@@ -1,22 +1,16 @@
 """What this system has to hold a job with, found by trying, and the command lines that use it."""
 
-from __future__ import annotations
-
 import shutil
 import subprocess
 import sys
+from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from inferometer.core.box import Means
 from inferometer.hub.box import landlock, seccomp
 from inferometer.hub.box.cgroups import place_here
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from inferometer.hub.box.view import BoxView
+from inferometer.hub.box.view import BoxView
 
 _TRY_S = 10.0
 

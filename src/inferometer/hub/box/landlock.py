@@ -5,17 +5,12 @@ path is there (`stat` is not asked), only what is in it. Newer kernels also hold
 signals to processes outside.
 """
 
-from __future__ import annotations
-
 import ctypes
 import os
 import stat
 import struct
 import sys
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
+from collections.abc import Iterable
 
 _CREATE, _ADD, _RESTRICT = 444, 445, 446  # the same on every machine
 _ASK_VERSION, _PATH_BENEATH = 1, 1

@@ -1,7 +1,5 @@
 """What a process gives up before it runs somebody else's model, beside files and calls; and who its descendants are."""
 
-from __future__ import annotations
-
 import contextlib
 import ctypes
 import os

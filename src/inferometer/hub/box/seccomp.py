@@ -5,8 +5,6 @@ changes the machine is refused. Where the kernel can (5.0), it tells the other e
 refused, so that a job can be told in words what it tried.
 """
 
-from __future__ import annotations
-
 import ctypes
 import errno
 import platform

@@ -3,16 +3,11 @@
 Everything is read-only but the job's own folder and the nodes of devices that compute.
 """
 
-from __future__ import annotations
-
 import sys
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from inferometer.core.frozen import frozen
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
 
 _SYSTEM = (
     "/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/opt", "/nix/store", "/gnu/store",

@@ -1,19 +1,21 @@
 """The fleet at the hub: the queue, the files of its jobs, who may do what, and who waits for work."""
 
-from __future__ import annotations
-
 import asyncio
 import logging
 import os
 import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import cached_property, partial
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 from anyio import to_thread
+from starlette.requests import Request
 
 from inferometer.core.errors import InferometerError
-from inferometer.core.job import PROOF
+from inferometer.core.job import PROOF, Job, JobResult
+from inferometer.core.profile import Profile
 from inferometer.core.units import format_duration, format_quantity
 from inferometer.hub.fleet.forecasting import Forecaster
 from inferometer.hub.fleet.own_agent import OwnAgent
@@ -22,23 +24,12 @@ from inferometer.hub.places.artifacts import ArtifactFolder
 from inferometer.hub.places.device_side import hash_file
 from inferometer.hub.web.answers import HubError
 from inferometer.hub.web.guard.people import acting, seen, user_of, visitor_of
+from inferometer.hub.web.guard.rules import Rules
 from inferometer.hub.web.guard.security import ARRIVED
 from inferometer.store.queue.fleet import Fleet
-from inferometer.store.queue.values import LeaseTiming
+from inferometer.store.queue.values import FleetDevice, Lease, LeaseTiming, Wanted
 from inferometer.store.queue.wanted import fits, read
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
-    from pathlib import Path
-
-    from starlette.requests import Request
-
-    from inferometer.core.job import Job, JobResult
-    from inferometer.core.profile import Profile
-    from inferometer.hub.web.guard.rules import Rules
-    from inferometer.store.queue.values import FleetDevice, Lease, Wanted
-    from inferometer.store.store import Store
-
+from inferometer.store.store import Store
 
 # Who waits for work, and who gets it.
 #
@@ -75,7 +66,7 @@ class Dispatcher:
         self._fleet, self._tidy = fleet, tidy or fleet.tidy
         self._waiters: dict[str, _Waiter] = {}
         self._unheard: set[str] = set()  # devices that were given a job while they were not listening
-        self._idle: dict[str, FleetDevice] = {}  # those that waited in vain, and will ask again at once
+        self._idle: dict[str, FleetDevice] = {}  # devices that waited in vain, and will ask again at once
         self._loop: asyncio.AbstractEventLoop | None = None
         self._bell: asyncio.Event | None = None
         self._task: asyncio.Task[None] | None = None
@@ -194,7 +185,7 @@ def _answer_none(waiter: _Waiter) -> None:
 
 
 def _batch(waiters: Mapping[str, _Waiter], wishes: list[_Wish]) -> list[tuple[_Waiter, _Wish]]:
-    """Some of those that a wish fits, no more than there are jobs, who has waited longest first; it is counted down."""
+    """Some of the devices that a wish fits, no more than there are jobs, longest waiting first; it is counted down."""
     batch: list[tuple[_Waiter, _Wish]] = []
     for waiter in waiters.values():
         fitting = (wish for wish in wishes if wish.count and fits(wish.wanted, waiter.device, waiter.labels))

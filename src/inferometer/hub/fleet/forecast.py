@@ -3,14 +3,13 @@
 A process of its own, with limits: it opens models that others sent. What goes in and out is JSON.
 """
 
-from __future__ import annotations
-
 import json
 import sys
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 
@@ -21,6 +20,7 @@ from inferometer.core.errors import InferometerError
 from inferometer.core.frozen import frozen
 from inferometer.core.graph import Graph, is_generative
 from inferometer.core.job import Job
+from inferometer.core.profile import Profile
 from inferometer.core.sizes import default_prompt, open_sizes, with_given_sizes
 from inferometer.core.workload import Workload
 from inferometer.formats.resolve import read
@@ -32,11 +32,6 @@ from inferometer.measure.prepare.foretell import foretell
 from inferometer.measure.prepare.run import PrepareRequest
 from inferometer.predict.options import Options
 from inferometer.predict.question import Question
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from inferometer.core.profile import Profile
 
 _WARM_UPS = 5  # what warming up until the times are steady takes, mostly
 _PROVEN = 3 * 2 * 18  # steps that preparing takes: three comparisons, mostly, of two sides in 18 runs each

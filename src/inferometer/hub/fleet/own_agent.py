@@ -1,25 +1,18 @@
 """The hub's own machine as a device: an agent that a page starts, for somebody who has nothing but this machine."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 import tempfile
 import threading
 import time
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
 from inferometer.core.errors import DomainError
 from inferometer.hub.agent.facts import device_name
 from inferometer.hub.web.answers import HubError
-from inferometer.hub.web.guard.rules import is_loopback
+from inferometer.hub.web.guard.rules import Rules, is_loopback
+from inferometer.store.store import Store
 from inferometer.store.values import Filter
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from inferometer.hub.web.guard.rules import Rules
-    from inferometer.store.store import Store
 
 _BEGINS_S, _LOOK_S = 20.0, 0.2  # that a command has to begin its run, and between two looks
 _STOPPING_S = 10.0  # that it has to give its job back

@@ -1,19 +1,13 @@
 """When each job that waits should begin: the queue played forward with the times that jobs are expected to take."""
 
-from __future__ import annotations
-
 from collections import Counter
+from collections.abc import Mapping, Sequence
 from heapq import heapify, heappop, heappush
-from typing import TYPE_CHECKING
 
+from inferometer.store.queue.fleet import Fleet
 from inferometer.store.queue.shares import Turn, rank
+from inferometer.store.queue.values import JobRow
 from inferometer.store.queue.wanted import fits, written
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from inferometer.store.queue.fleet import Fleet
-    from inferometer.store.queue.values import JobRow
 
 _WAITING = 500  # jobs whose turn is worked out
 

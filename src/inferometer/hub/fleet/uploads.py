@@ -5,17 +5,15 @@ many bytes: what is under way counts as if it were here already. Everybody has p
 the hub has already: whoever knows a hash has nothing, and whoever sent every byte has the file.
 """
 
-from __future__ import annotations
-
 import hashlib
 import http.client
 import shutil
 import tempfile
 import threading
 import time
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
-from pathlib import PurePosixPath
-from typing import TYPE_CHECKING
+from pathlib import Path, PurePosixPath
 from urllib.parse import SplitResult, unquote, urlsplit
 
 import msgspec
@@ -27,10 +25,6 @@ from inferometer.formats.base import HEAD_BYTES
 from inferometer.hub.places.artifacts import ArtifactFolder
 from inferometer.hub.places.device_side import collect_garbage, part_path
 from inferometer.hub.web.answers import HubError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
-    from pathlib import Path
 
 UNFINISHED_S = 86_400.0  # after which an upload that nobody goes on with is dropped
 BROUGHT_S = 86_400.0  # that a file counts as brought by somebody: by then a job of theirs names it

@@ -4,21 +4,15 @@ A client passes on what a language model wrote, which may have read a stranger's
 as a file goes through `Access.file_or_name` before a verb sees it.
 """
 
-from __future__ import annotations
-
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from inferometer.core.errors import DomainError, TrustError
 from inferometer.core.frozen import frozen
+from inferometer.core.profile import Profile
 from inferometer.store.store import Store
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from inferometer.core.profile import Profile
 
 MOST_ROWS = 1000  # of one answer: a page that a language model can still read
 MOST_CONFIGURATIONS = 10_000  # of a sweep: seconds, not hours
@@ -96,7 +90,7 @@ class Access:
             return catalog_model(text)
         from inferometer.formats.networks.named import net_named  # noqa: PLC0415 - a server starts without
         from inferometer.known.files import row_named  # noqa: PLC0415 - as above
-        from inferometer.known.networks import network_named  # noqa: PLC0415 - as above
+        from inferometer.known.zoo import network_named  # noqa: PLC0415 - as above
 
         return self.file_or_name(text, lambda name: row_named("models", name) or net_named(name) or network_named(name))
 

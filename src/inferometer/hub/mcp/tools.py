@@ -5,8 +5,6 @@ does not fit is refused before the function is called. The first parameter is wh
 knows the protocol; `server.py` speaks it.
 """
 
-from __future__ import annotations
-
 import inspect
 import math
 from collections.abc import Callable, Mapping
@@ -208,7 +206,7 @@ def compare(access: Access, *, a: str, b: str, threshold: float = 0.01, alpha: f
     `a` is the baseline. A run is an id, a name, `last` or `last~1`. `threshold` is the smallest difference that counts,
     `alpha` the risk of taking noise for one.
     """
-    from inferometer.api.comparing import compare as compare_results
+    from inferometer.api.explanations import compare as compare_results
     from inferometer.measure.bench.compare import comparison_document
     from inferometer.understand.view.measured import headline
 
@@ -283,8 +281,8 @@ def models(access: Access, *, name: str | None = None, where: Names = None) -> M
 
     `where` has conditions such as "family=llama" or "parameters<=2e9".
     """
+    from inferometer.core.sizes import bind
     from inferometer.core.workload import Workload
-    from inferometer.formats.sizes import bind
     from inferometer.known import models as every_model
     from inferometer.known.where import matching
     from inferometer.predict.ask import model_graph

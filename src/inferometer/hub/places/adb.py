@@ -4,14 +4,14 @@ A phone has no Python, so that the job does not run there: an engine's own bench
 llama.cpp's llama-bench), and what it prints is read through the importer for it. See benchmarks.py.
 """
 
-from __future__ import annotations
-
 import shlex
 import socket
 import struct
 import time
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from types import TracebackType
+from typing import Any, Self
 
 from inferometer.core import notices
 from inferometer.core.codec import decode, document
@@ -23,12 +23,6 @@ from inferometer.hub.places.artifacts import FileHashes, chunks_from
 from inferometer.hub.places.base import Closing, Handle, LocalFiles, Missing, PlaceAddress, Ready
 from inferometer.hub.places.benchmarks import program_of
 from inferometer.version import __version__
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
-    from types import TracebackType
-    from typing import Self
-
 
 # What an adb server is asked, over its socket: the protocol that the program `adb` speaks with it.
 #
@@ -116,7 +110,7 @@ class AdbServer:
                     raise PlaceError(f"The device does not give {path}: {piece.decode('utf-8', 'replace')}.")
                 data += piece
 
-    def _to(self, serial: str) -> _Connection:
+    def _to(self, serial: str) -> "_Connection":
         connection = self._connection()
         try:
             connection.request(f"host:transport:{serial}")
@@ -125,7 +119,7 @@ class AdbServer:
             raise
         return connection
 
-    def _sync(self, serial: str) -> _Connection:
+    def _sync(self, serial: str) -> "_Connection":
         connection = self._to(serial)
         try:
             connection.request("sync:")
@@ -134,7 +128,7 @@ class AdbServer:
             raise
         return connection
 
-    def _connection(self) -> _Connection:
+    def _connection(self) -> "_Connection":
         try:
             return _Connection(socket.create_connection((self.host, self.port), timeout=_ANSWER_S))
         except OSError as error:

@@ -3,19 +3,14 @@
 What a job says beside its files is looked at by `requests.require_known`, wherever a job goes by.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from inferometer.core.errors import FormatError, TrustError
+from inferometer.core.job import Job, JobModel
 from inferometer.formats.resolve import read
 from inferometer.formats.trust.door import require_data
 from inferometer.hub.places.artifacts import companions
 from inferometer.hub.places.requests import model_path
-
-if TYPE_CHECKING:
-    from inferometer.core.job import Job, JobModel
 
 NATIVE_CODE = "native-code"  # what the owner of a device may allow: packages of AOTInductor that come with jobs
 _COMPILED = "aoti"
@@ -24,7 +19,7 @@ _COMPILED = "aoti"
 def require_files(job: Job, folder: Path, *, native_code: bool = False) -> tuple[str, ...]:
     """The files as they were said to be, no more than the models need, and without code of their own.
 
-    `native_code`: the owner of this machine lets jobs bring compiled packages. Gives those that it brings.
+    `native_code`: the owner of this machine lets jobs bring compiled packages. Gives the packages that this one brings.
     """
     for file in job.files:
         place = folder / file.path

@@ -5,13 +5,11 @@ with external data, OpenVINO's .xml and ncnn's .param with their .bin, the parts
 with a config).
 """
 
-from __future__ import annotations
-
 import json
 import re
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from inferometer.core.errors import DomainError, FormatError, InferometerError
 from inferometer.core.frozen import frozen
@@ -21,11 +19,8 @@ from inferometer.formats.resolve import read
 from inferometer.hub.places.base import LocalFiles
 from inferometer.hub.places.device_side import CHUNK, artifact_path, hash_file, part_path, seal, write_whole
 from inferometer.known.files import is_built_in, row_named
-from inferometer.known.networks import require_file
 from inferometer.known.zoo import model as catalog_model
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+from inferometer.known.zoo import require_file
 
 _REMEMBERED = 4096  # hashes of files, the last used
 _GGUF_PART = re.compile(r"(.*)-\d{5}-of-\d{5}\.gguf")
@@ -39,7 +34,7 @@ class ModelFiles:
     paths: LocalFiles
 
 
-def model_files(name: str, *, hashes: FileHashes | None = None) -> ModelFiles:
+def model_files(name: str, *, hashes: "FileHashes | None" = None) -> ModelFiles:
     """The files of a model that the user named: none for a catalog name, which every place can make for itself."""
     row = row_named("models", name)
     if row is not None and is_built_in("models", name):

@@ -4,23 +4,18 @@ Providers are found through the entry points of the group `inferometer.providers
 An address is a provider's name, a colon, and whatever that provider makes of the rest.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from dataclasses import field
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol, Self, runtime_checkable
+from types import TracebackType
+from typing import Protocol, Self, runtime_checkable
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 from inferometer.core.errors import DomainError, MissingDependencyError, UnknownNameError
 from inferometer.core.frozen import frozen
+from inferometer.core.job import Job, JobEvent, JobResult
 from inferometer.core.plugins import listed, load
 from inferometer.engines.base import Missing, Ready
-
-if TYPE_CHECKING:
-    from types import TracebackType
-
-    from inferometer.core.job import Job, JobEvent, JobResult
 
 __all__ = [
     "GROUP",

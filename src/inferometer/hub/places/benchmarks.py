@@ -4,24 +4,18 @@ The binary is the user's own build for the device, named in the address; a job h
 than our own measuring, and those that it does not take are refused.
 """
 
-from __future__ import annotations
-
 import tempfile
+from collections.abc import Collection, Mapping
 from dataclasses import fields, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from inferometer.core.errors import DomainError, InferometerError, UnknownNameError
 from inferometer.core.frozen import frozen
 from inferometer.core.job import Job, JobResult
 from inferometer.engines.results.detect import import_file
+from inferometer.hub.places.base import PlaceAddress
 from inferometer.hub.places.requests import request_of
 from inferometer.measure.run.model import MeasureRequest
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
-
-    from inferometer.hub.places.base import PlaceAddress
 
 # Options of a job that such a benchmark can be asked for, or that mean nothing on a phone.
 _TAKEN = frozenset({

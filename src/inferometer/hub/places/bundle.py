@@ -4,8 +4,6 @@ One zip holds the job, the model, our code and the packages of that device. `pyt
 `result.json`; the file comes back by whatever way there is, and `inferometer import` makes it a run.
 """
 
-from __future__ import annotations
-
 import hashlib
 import io
 import json
@@ -15,27 +13,22 @@ import sys
 import tempfile
 import time
 import zipfile
+from collections.abc import Iterator
 from importlib.metadata import Distribution, PackageNotFoundError, distribution
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from inferometer.core import notices
 from inferometer.core.codec import decode, document
 from inferometer.core.errors import DomainError, FormatError, PlaceError, SchemaError
-from inferometer.core.job import JobEvent, JobResult
+from inferometer.core.job import Job, JobEvent, JobResult
 from inferometer.core.units import format_quantity
 from inferometer.hub.places import device_side
 from inferometer.hub.places.base import Closing, Handle, LocalFiles, Missing, PlaceAddress, Ready
 from inferometer.hub.places.requests import require_known
-from inferometer.hub.places.requirements import needs_of
+from inferometer.hub.places.requirements import Need, needs_of
 from inferometer.hub.places.wheels import download_wheels, our_wheel, parse_target
 from inferometer.version import __version__
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from inferometer.core.job import Job
-    from inferometer.hub.places.requirements import Need
 
 HERE = "here"
 RESULT = "result.json"

@@ -8,30 +8,24 @@ of the package and of the spec: docs.aws.amazon.com/devicefarm/latest/developerg
 and "Troubleshooting Appium Python tests".
 """
 
-from __future__ import annotations
-
 import io
 import json
 import shlex
 import tempfile
 import urllib.request
 import zipfile
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from inferometer.core import notices
 from inferometer.core.errors import DomainError, PlaceError, UnknownNameError
-from inferometer.core.job import JobResult, JobState
+from inferometer.core.job import Job, JobResult, JobState
 from inferometer.core.units import format_quantity
+from inferometer.hub.places.base import LocalFiles, PlaceAddress
 from inferometer.hub.places.benchmarks import program_of
 from inferometer.hub.places.services import Look, ServicePlace, ServiceProvider, Ticket
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-
-    from inferometer.core.job import Job
-    from inferometer.hub.places.base import LocalFiles, PlaceAddress
 
 _TITLE = "AWS Device Farm"
 _REGION = "us-west-2"  # the only one that Device Farm is in

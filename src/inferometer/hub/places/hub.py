@@ -3,13 +3,11 @@
 The hub keeps the job in its queue and the result in its store, so that a lost connection costs nothing but time.
 """
 
-from __future__ import annotations
-
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -17,7 +15,7 @@ from inferometer.core import notices
 from inferometer.core.codec import decode, document
 from inferometer.core.errors import DomainError
 from inferometer.core.frozen import frozen
-from inferometer.core.job import JobEvent, JobResult
+from inferometer.core.job import Job, JobEvent, JobResult
 from inferometer.core.json_text import parse_json
 from inferometer.core.units import format_duration, format_quantity, parse_quantity
 from inferometer.hub.places.base import Closing, Handle, LocalFiles, Missing, PlaceAddress, Ready
@@ -25,11 +23,6 @@ from inferometer.hub.places.following import Patience
 from inferometer.hub.places.hub_client import API, HubAwayError, HubClient, hub_address, upload
 from inferometer.hub.places.requests import require_known
 from inferometer.version import __version__
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from inferometer.core.job import Job
 
 # All others are labels.
 _OPTIONS = frozenset({"url", "ca", "project", "priority", "name", "tags", "patience", "seconds_at_most"})

@@ -6,30 +6,24 @@ there first. Its client has no way to stop a job: one that is cancelled here is 
 Written against qai-hub 0.56 and a server of ours that speaks its protocol; the service itself was not reached.
 """
 
-from __future__ import annotations
-
 import json
 import logging
 import re
 import tempfile
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from inferometer.core import notices
 from inferometer.core.errors import DomainError, PlaceError, UnknownNameError
-from inferometer.core.job import JobResult, JobState
+from inferometer.core.job import Job, JobModel, JobResult, JobState
 from inferometer.core.units import format_quantity
+from inferometer.hub.places.base import LocalFiles, PlaceAddress
 from inferometer.hub.places.benchmarks import imported, require_measurement, require_taken
 from inferometer.hub.places.device_side import link_or_copy
 from inferometer.hub.places.requests import request_of
 from inferometer.hub.places.services import Look, ServicePlace, ServiceProvider, Ticket
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-
-    from inferometer.core.job import Job, JobModel
-    from inferometer.hub.places.base import LocalFiles, PlaceAddress
 
 _TITLE = "Qualcomm AI Hub"
 _TAKEN = frozenset({"unit", "guarded", "energy", "shape", "strict", "limits", "predict", "seed", "cases"})

@@ -3,21 +3,20 @@
 An option that this version does not know is refused: skipped, the job would measure something else than was asked.
 """
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Mapping
 from dataclasses import MISSING, Field, field, fields, is_dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 
 from inferometer.core.codec import encode, settled
 from inferometer.core.errors import DomainError, SchemaError, UnknownNameError
 from inferometer.core.frozen import frozen
-from inferometer.core.job import Job, JobFile, JobModel
+from inferometer.core.job import Job, JobFile, JobModel, Verb
+from inferometer.core.workload import Workload
 from inferometer.hub.places.artifacts import FileHashes, ModelFiles, model_files
 from inferometer.hub.places.base import LocalFiles
 from inferometer.known.engines import engine as engine_named
@@ -27,10 +26,6 @@ from inferometer.measure.bench.plan import Plan
 from inferometer.measure.run.model import MeasureRequest
 from inferometer.measure.run.tolerance import Tolerance
 from inferometer.version import __version__
-
-if TYPE_CHECKING:
-    from inferometer.core.job import Verb
-    from inferometer.core.workload import Workload
 
 V = TypeVar("V")
 # Fields of a request that a job has itself, and those that hold on one machine alone: the address of two models that

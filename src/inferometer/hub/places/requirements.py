@@ -3,27 +3,21 @@
 The requirements are those of our package's own metadata: `pyproject.toml` is the one place where they stand.
 """
 
-from __future__ import annotations
-
 import re
+from collections.abc import Iterable, Mapping
 from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from inferometer.core.errors import InferometerError
 from inferometer.core.frozen import frozen
 from inferometer.core.graph import is_generative
+from inferometer.core.job import Job
 from inferometer.core.plugins import load_all
 from inferometer.formats.resolve import read
+from inferometer.hub.places.base import LocalFiles
 from inferometer.known import device as device_named
 from inferometer.known.engines import engine, ranked_engines
 from inferometer.measure.run.model_file import can_open
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-
-    from inferometer.core.job import Job
-    from inferometer.hub.places.base import LocalFiles
 
 _REQUIREMENT = re.compile(r"^\s*([A-Za-z0-9][\w.-]*)(?:\[[^\]]*\])?\s*\(?([^;)]*)\)?\s*(?:;(.*))?$")
 _EXTRA = re.compile(r"""extra\s*==\s*['"]([\w-]+)['"]""")

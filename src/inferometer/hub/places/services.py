@@ -5,18 +5,17 @@ stands for) is a ticket in the cache folder, so that the same command picks a jo
 the job and the service's ids, and never a key: keys stay where the service's own client keeps them.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import time
 from abc import abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from importlib.metadata import version
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 from inferometer.core import notices
 from inferometer.core.codec import decode, document
@@ -26,10 +25,6 @@ from inferometer.core.job import Job, JobEvent, JobResult, JobState
 from inferometer.core.settings import cache_folder
 from inferometer.hub.places.base import Closing, Handle, LocalFiles, Missing, Place, PlaceAddress, Ready
 from inferometer.hub.places.device_side import write_whole
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
 
 _LOOK_S = 5.0  # services queue for minutes, and count requests
 # Every job passes these in this order; a look that comes late tells those that it missed.

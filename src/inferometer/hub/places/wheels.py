@@ -1,7 +1,5 @@
 """Wheels: our own package as one, and those of others for a device that has no index."""
 
-from __future__ import annotations
-
 import base64
 import hashlib
 import io
@@ -9,18 +7,15 @@ import re
 import subprocess
 import sys
 import zipfile
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from inferometer.core.errors import DomainError, InferometerError
 from inferometer.core.frozen import frozen
 from inferometer.core.settings import cache_folder
 from inferometer.version import __version__
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
 
 _PACKAGE = Path(__file__).parents[2]
 _INFO = f"inferometer-{__version__}.dist-info"

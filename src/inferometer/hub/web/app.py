@@ -1,34 +1,36 @@
 """The application: the pages, the API that loads when first used, and the guard in front of both."""
 
-from __future__ import annotations
-
 import asyncio
 import threading
 from collections import Counter
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import asynccontextmanager, suppress
 from dataclasses import asdict
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import anyio
 import msgspec
 from anyio import to_thread
 from starlette.applications import Starlette
 from starlette.middleware.gzip import GZipMiddleware
+from starlette.requests import Request
 from starlette.responses import FileResponse, HTMLResponse, JSONResponse, PlainTextResponse, Response, StreamingResponse
 from starlette.routing import Mount, Route
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from inferometer.core.errors import InferometerError, MissingDependencyError, UnknownNameError
+from inferometer.core.profile import Status
 from inferometer.hub.fleet.desk import FleetDesk
 from inferometer.hub.mcp.server import HubMcp
 from inferometer.hub.web.answers import answer, json_problem, problem, shown_failure, told
 from inferometer.hub.web.assets import STATIC, WEEK, compressed, static_asset, vega_bundle
+from inferometer.hub.web.caches import ListCache
 from inferometer.hub.web.guard.people import seen as seen_store
 from inferometer.hub.web.guard.people import visitor_of
 from inferometer.hub.web.guard.rules import Rules
 from inferometer.hub.web.guard.security import RequestGuard, StoreMark, client_of, sign_in_limit
 from inferometer.hub.web.guard.sign_in import sign_in_routes
-from inferometer.hub.web.page_cache import ListCache
 from inferometer.hub.web.pages.fleet import fleet_routes
 from inferometer.hub.web.pages.people import people_routes
 from inferometer.hub.web.pages.routes import routes
@@ -36,19 +38,10 @@ from inferometer.hub.web.pages.serving import serving_routes
 from inferometer.hub.web.pages.shared import shared_routes
 from inferometer.hub.web.rendering import render_template
 from inferometer.store import names
-from inferometer.store.values import Filter
+from inferometer.store.store import Store
+from inferometer.store.values import Filter, Metric
 
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
-
-    from starlette.requests import Request
-    from starlette.types import ASGIApp, Receive, Scope, Send
-
-    from inferometer.core.profile import Status
-    from inferometer.store.store import Store
-    from inferometer.store.values import Metric
-
-    Look = Callable[[Store], tuple[str, Any, bool]]  # the event's name, its value, and whether it is the last
+Look = Callable[[Store], tuple[str, Any, bool]]  # the event's name, its value, and whether it is the last
 
 
 # Live pages: server-sent events from the store, which is polled while somebody watches.

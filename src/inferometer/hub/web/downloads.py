@@ -1,29 +1,23 @@
 """A run as a file: the formats a profile can be saved in, by the suffix of the file."""
 
-from __future__ import annotations
-
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from inferometer.api.naming import open_chosen, profile_of
 from inferometer.core.codec import encode
 from inferometer.core.errors import DomainError, MissingDependencyError, UnknownNameError
 from inferometer.core.frozen import frozen
-from inferometer.core.profile import Run
+from inferometer.core.profile import Profile, Run
 from inferometer.hub.web import require_web
 from inferometer.hub.web.assets import Parts, bundled, html_report, own_assets, vega_bundle
 from inferometer.hub.web.pages.dataflow import dataflow_svg
 from inferometer.hub.web.pages.explaining import page_explanation
 from inferometer.hub.web.pages.run import held_of, run_values
 from inferometer.hub.web.rendering import render_template
+from inferometer.measure.bench.measurement import Measurement
+from inferometer.store.values import Metric
 from inferometer.understand.view.model_graph import model_graph
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from inferometer.core.profile import Profile
-    from inferometer.measure.bench.measurement import Measurement
-    from inferometer.store.values import Metric
 
 MEDIA_TYPES = {
     "json": "application/json",

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from inferometer.known.files import rows_of
-from inferometer.known.networks import PREFIXES
+from inferometer.known.zoo import PREFIXES
 
 DATA = Path(__file__).parents[1] / "data" / "atlas"
 

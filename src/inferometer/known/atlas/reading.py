@@ -1,16 +1,23 @@
-"""A CSV file of any known form → a table, and the lines set aside.
+"""A CSV file of any known form → a table, and the lines set aside; and the tables that users add themselves.
 
 The form is recognised by the columns, not by the file's name, so a file with other devices and models reads as well.
 """
 
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
 
-from inferometer.core.errors import FormatError, InferometerError
+import numpy as np
+
+from inferometer.core.errors import DomainError, FormatError, InferometerError, UnknownNameError
 from inferometer.core.frozen import frozen
 from inferometer.known.atlas.form import CsvLine, LineError, PublishedForm, open_csv
 from inferometer.known.atlas.measurement import PublishedMeasurement, SetAside
-from inferometer.known.atlas.table import AtlasTable, table_of
+from inferometer.known.atlas.shipped import ENDING, load, own_datasets, own_folder, shipped_datasets, write_table
+from inferometer.known.atlas.sources.tidy import OWN
+from inferometer.known.atlas.table import AtlasTable, joined, table_of
 
 # The forms, the ones with the most telling columns first; our own tidy form is the last.
 _MODULES = (
@@ -84,3 +91,75 @@ def _figure_key(row: PublishedMeasurement) -> tuple[object, ...]:
     """What two rows share if they are one figure published twice: everything but where, when and in which words."""
     values = (getattr(row, name) for name in row.__slots__ if name not in _ELSEWHERE)  # type: ignore[attr-defined] # `frozen` gives slots
     return tuple(tuple(sorted(value.items())) if isinstance(value, dict) else value for value in values)
+
+
+# A user's own tables: added from a CSV file, kept in the data folder, and joined to the others at reading.
+
+Doubt = Callable[[PublishedMeasurement], str | None]  # why a row cannot be, or None
+
+
+@frozen
+class Added:
+    """What became of a file: the dataset's name, its rows, and the lines set aside."""
+
+    dataset: str
+    rows: int
+    set_aside: tuple[SetAside, ...] = ()
+
+
+def add(path: Path, *, name: str | None = None, again: bool = False, doubts: Sequence[Doubt] = ()) -> Added:
+    """Take a file's measurements into the data folder. `again` replaces a dataset of the same name."""
+    dataset = name or _slug(path)
+    if not re.fullmatch(r"[a-z0-9][a-z0-9.-]*", dataset):
+        raise DomainError(f"{dataset!r} is no name for a table.", remedy="Use small letters, digits and dashes.")
+    if dataset in shipped_datasets():
+        raise DomainError(f"The atlas has a dataset {dataset} already.", remedy="Choose another name: --name.")
+    if dataset in own_datasets() and not again:
+        raise DomainError(
+            f"You have a table {dataset} already.", remedy="Replace it with --again, or choose another name: --name."
+        )
+    reading = read_atlas(path)
+    others = load([known for known in (*shipped_datasets(), *own_datasets()) if known != dataset])
+    kept: list[PublishedMeasurement] = []
+    set_aside = list(reading.set_aside)
+    # The figures that other datasets have already, and where. Only rows with an equal figure are looked at.
+    near = (
+        others.take(np.isin(others.numbers["figure"], reading.table.numbers["figure"])) if len(others) else joined([])
+    )
+    known = {_figure(row): f"the atlas has this figure already: {row.dataset}, line {row.line}." for row in near.rows()}
+    for row in reading.table.rows():
+        reason = known.get(_figure(row)) or next((why for doubt in doubts if (why := doubt(row))), None)
+        if reason is None:
+            own = row.dataset == OWN
+            kept.append(replace(row, dataset=dataset, source=dataset if own else row.source))
+        else:
+            set_aside.append(SetAside(file=row.file, line=row.line, reason=reason))
+    ordered = tuple(sorted(set_aside, key=lambda aside: aside.line))
+    if kept:
+        own_folder().mkdir(parents=True, exist_ok=True)
+        write_table(own_folder() / f"{dataset}{ENDING}", table_of(kept))
+    return Added(dataset=dataset, rows=len(kept), set_aside=ordered)
+
+
+def remove(dataset: str) -> None:
+    """Forget a table of one's own."""
+    if dataset not in own_datasets():
+        own = own_datasets()
+        listing = f"Yours are: {', '.join(own)}." if own else "You have none."
+        raise UnknownNameError("table of yours", dataset, own, listing=listing)
+    (own_folder() / f"{dataset}{ENDING}").unlink()
+
+
+def _slug(path: Path) -> str:
+    stem = path.name.removesuffix(".gz").removesuffix(".csv")
+    return re.sub(r"[^a-z0-9]+", "-", stem.casefold()).strip("-") or OWN
+
+
+_SAME = (
+    "device_published", "model_published", "engine", "quantity", "figure_unit", "batch", "image", "prompt", "generate",
+    "context", "concurrency", "weights", "count", "figure",
+)  # fmt: skip
+
+
+def _figure(row: PublishedMeasurement) -> tuple[object, ...]:
+    return tuple(getattr(row, name) for name in _SAME)

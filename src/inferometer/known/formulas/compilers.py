@@ -16,7 +16,7 @@ def fusion_bytes_saved(*, intermediate_bytes: q.Bytes, edges: q.Count = 1) -> q.
     Derivation: unfused, the first writes its result and the second reads it back; fused, it stays in registers. One
     write and one read for each edge that is fused away: 2·bytes.
     Units: B of one intermediate and a count → B.
-    Ignores: intermediates that stayed in a cache anyway, and those that someone else reads too, which are still
+    Ignores: intermediates that stayed in a cache anyway, and intermediates that another op reads too, which are still
     written.
     """
     return 2 * intermediate_bytes * edges

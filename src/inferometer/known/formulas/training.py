@@ -29,9 +29,9 @@ def training_throughput(*, batch: q.SomeSamples, step_time: q.SomeSeconds) -> q.
 def training_time(*, epochs: q.SomeRatio, dataset: q.SomeSamples, throughput: q.SomeSampleRate) -> q.Seconds:
     """The time to pass over a dataset some times.
 
-    Derivation: epochs × samples, at so many samples a second.
+    Derivation: epochs × samples, over the samples of a second.
     Units: a number, samples and sample/s → s.
-    Ignores: everything between steps, and whether so many epochs are needed; see the time to accuracy.
+    Ignores: everything between steps, and whether all these epochs are needed; see the time to accuracy.
     """
     return time_to_accuracy(samples=epochs * dataset, throughput=throughput)
 
@@ -143,7 +143,7 @@ def hfu(*, flops_per_step: q.SomeFlops, step_time: q.SomeSeconds, peak: q.FlopRa
 def time_to_accuracy(*, samples: q.Samples, throughput: q.SomeSampleRate) -> q.Seconds:
     """The time until a model reaches its target.
 
-    Derivation: the samples that it needs, at so many samples a second.
+    Derivation: the samples that it needs, over the samples of a second.
     Units: samples and sample/s → s.
     Ignores: that the samples needed depend on the batch. A larger batch is faster per sample and may need more.
     """

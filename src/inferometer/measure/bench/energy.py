@@ -5,19 +5,13 @@ between. Shorter ones are left alone: when the loop is over they are repeated, b
 need.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 from inferometer.core.errors import InferometerError
 from inferometer.core.frozen import frozen
 from inferometer.core.profile import EnergyFacts
-from inferometer.measure.bench.subject import Subject
+from inferometer.measure.bench.subject import RunOutcome, Subject
 from inferometer.measure.spans.energy import EnergyMeter, EnergyStretch, EnergyWindow
-
-if TYPE_CHECKING:
-    from inferometer.measure.bench.subject import RunOutcome
 
 BUDGET_S = 3.0  # for repeating short runs, or as long as the loop took, if that is more
 

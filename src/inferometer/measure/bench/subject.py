@@ -1,7 +1,5 @@
 """What is measured: anything that can run once and report how long it took, or why it failed."""
 
-from __future__ import annotations
-
 import inspect
 import math
 import os

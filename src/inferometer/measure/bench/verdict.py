@@ -15,12 +15,11 @@ Runs that follow each other are alike, and n of them say less than n independent
 (`statistics.widening`), and the p-value is then that of the widened interval.
 """
 
-from __future__ import annotations
-
 import math
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from statistics import NormalDist, median
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from inferometer.core.errors import DomainError
 from inferometer.core.frozen import frozen
@@ -36,9 +35,6 @@ from inferometer.measure.bench.ranks import (
     two_sided,
 )
 from inferometer.measure.bench.statistics import autocorrelation_time, minimum_detectable_effect, runs_needed, widening
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
 
 Call = Literal["faster", "slower", "same", "undecided", "less", "more"]  # the last two are of memory
 _RUNS_WORTH_NAMING = 1_000_000

@@ -1,23 +1,18 @@
 """Inputs by which a quantiser finds the ranges of activations: a user's files, or random numbers."""
 
-from __future__ import annotations
-
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from zipfile import BadZipFile
 
 import numpy as np
 
 from inferometer.core.errors import DomainError, FormatError
+from inferometer.core.graph import Graph, Tensor
 from inferometer.engines.base import Port
 from inferometer.measure.run.inputs import index_limits, make_inputs
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
-
-    from inferometer.core.graph import Graph, Tensor
-
-    Array = np.ndarray[Any, Any]
+Array = np.ndarray[Any, Any]
 
 RANDOM = "random"
 _SETS = 16  # of random inputs: their ranges hardly change beyond

@@ -5,8 +5,6 @@ that calls the tool, and what it was told. It is complete or absent: a step work
 name when all is well and is removed when not, whatever ended it.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os
@@ -16,11 +14,11 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from inferometer.core.cache import is_kept
 from inferometer.core.errors import DomainError, EngineError, FormatError
@@ -34,10 +32,7 @@ from inferometer.measure.prepare.steps import COMPANIONS, COMPILED, SUFFIXES, Pr
 from inferometer.measure.run.room import available_bytes
 from inferometer.version import __version__
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
-
-    Tools = Callable[[PrepareStep, ToolOrder, Path, float], ToolAnswer]
+Tools = Callable[[PrepareStep, ToolOrder, Path, float], ToolAnswer]
 
 _CHUNK = 1 << 20
 _NAME = "model"

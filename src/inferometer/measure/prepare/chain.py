@@ -1,19 +1,13 @@
 """The way from a model's format to the one a target runs: the fewest steps, with those that only help put between."""
 
-from __future__ import annotations
-
 from collections import deque
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
 from inferometer.core.dtypes import dtype
+from inferometer.core.engine import EngineDescriptor
 from inferometer.core.errors import DomainError, FormatError, UnknownNameError
 from inferometer.known.engines import engines
 from inferometer.measure.prepare.steps import COMPILED, FOLDERS, STEPS, SUFFIXES, PrepareStep
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from inferometer.core.engine import EngineDescriptor
 
 PLAIN = "none"  # `--quantise none`, and what a step leaves that quantises nothing
 

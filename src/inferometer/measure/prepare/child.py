@@ -3,8 +3,6 @@
 `python -m inferometer.measure.prepare.child ORDER ANSWER`: both are pickles, written and read by the same program.
 """
 
-from __future__ import annotations
-
 import os
 import pickle
 import sys

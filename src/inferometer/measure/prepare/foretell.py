@@ -1,35 +1,28 @@
 """Would quantising help here? Each format that a target can run, predicted op by op before anything is made."""
 
-from __future__ import annotations
-
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING
 
 import numpy as np
 
-from inferometer.core.device import LOCAL
+from inferometer.core.device import LOCAL, Device
+from inferometer.core.engine import EngineDescriptor
 from inferometer.core.errors import DomainError, InferometerError
 from inferometer.core.frozen import frozen
+from inferometer.core.profile import Phase, Profile
+from inferometer.core.sizes import bind
 from inferometer.formats.resolve import read
-from inferometer.formats.sizes import bind
 from inferometer.known.engines import engine as engine_named
+from inferometer.measure.prepare.artifact import source_of, starting_format
 from inferometer.measure.prepare.calibration import write_calibration
 from inferometer.measure.prepare.chain import chain_for, format_meant, formats_for, quantised_name
 from inferometer.measure.prepare.proof import ask_in_formats, on_one_basis
-from inferometer.measure.prepare.source import source_of, starting_format
+from inferometer.measure.prepare.run import PrepareRequest
 from inferometer.measure.run.inputs import input_shapes
 from inferometer.predict.gains import Gain, gain_of
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
-    from inferometer.core.device import Device
-    from inferometer.core.engine import EngineDescriptor
-    from inferometer.core.profile import Phase, Profile
-    from inferometer.measure.prepare.run import PrepareRequest
 
 _DRIFTS = ".onnxruntime.sensitivity"
 _INPUTS = 2  # sets that sensitivity is told by: the order of layers hardly changes beyond

@@ -1,11 +1,9 @@
 """What became of a model by a step: are the outputs still right, and is it faster? Predicted first, then measured."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from inferometer.core.device import Device
 from inferometer.core.errors import EngineError, InferometerError
@@ -18,18 +16,15 @@ from inferometer.core.workload import Workload
 from inferometer.engines.base import Ready
 from inferometer.known.engines import known_engine, ranked_engines
 from inferometer.known.machine.local import local_device
-from inferometer.measure.bench.compare import compare
+from inferometer.measure.bench.compare import ComparedMetric, compare
 from inferometer.measure.bench.plan import Plan
+from inferometer.measure.prepare.steps import PrepareStep
 from inferometer.measure.run.against import measure_in_turns
 from inferometer.measure.run.model import MeasureRequest, measure_model, verify_against
 from inferometer.measure.run.tolerance import MOST
 from inferometer.predict.ask import ask
 from inferometer.predict.gains import Gain, gain_of
-
-if TYPE_CHECKING:
-    from inferometer.measure.bench.compare import ComparedMetric
-    from inferometer.measure.prepare.steps import PrepareStep
-    from inferometer.predict.question import Question
+from inferometer.predict.question import Question
 
 
 @frozen

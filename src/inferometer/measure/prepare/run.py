@@ -1,30 +1,37 @@
 """`prepare`: the steps of a chain, each carried out and proven, and the file that came of those that hold."""
 
-from __future__ import annotations
-
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from inferometer.core.device import LOCAL, is_local
+from inferometer.core.engine import EngineDescriptor
 from inferometer.core.errors import DomainError, InferometerError
 from inferometer.core.frozen import frozen
 from inferometer.core.graph import Graph, is_generative, require_layers
 from inferometer.core.notices import tell
 from inferometer.core.profile import Profile
 from inferometer.core.settings import cache_folder
+from inferometer.core.sizes import bind
 from inferometer.core.workload import Workload
 from inferometer.engines.order import ToolOrder
 from inferometer.formats.resolve import read
-from inferometer.formats.sizes import bind
 from inferometer.formats.trust.door import require_data
 from inferometer.known.engines import engine as engine_named
 from inferometer.known.files import row_named
 from inferometer.measure.bench.plan import Plan
-from inferometer.measure.prepare.artifact import Origin, bytes_of, goal_of, keep_origin, require_another, written
+from inferometer.measure.prepare.artifact import (
+    Origin,
+    bytes_of,
+    goal_of,
+    keep_origin,
+    require_another,
+    source_of,
+    written,
+)
 from inferometer.measure.prepare.calibration import RANDOM, ports_of, write_calibration
 from inferometer.measure.prepare.carrying_out import Made, carry_out
 from inferometer.measure.prepare.chain import chain_for, format_meant, formats_for, quantised_name
@@ -38,15 +45,9 @@ from inferometer.measure.prepare.proof import (
     reference_for,
     verified,
 )
-from inferometer.measure.prepare.source import source_of
 from inferometer.measure.prepare.steps import PrepareStep, require_tool
 from inferometer.measure.run.inputs import input_shapes
 from inferometer.predict.ask import device_for
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from inferometer.core.engine import EngineDescriptor
 
 SCHEMA = "inferometer.prepared/1"
 _PLAN = Plan(runs=15, warmup=3, seconds=0.0, seconds_at_most=60.0)

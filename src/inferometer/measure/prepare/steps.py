@@ -4,8 +4,6 @@ A step that `quantises` is named by what a user asks for: a number format alone 
 `i8-weights` means that only the weights are stored so, `i8-dynamic` that activations are quantised while it runs.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import field
 from importlib.metadata import PackageNotFoundError, version

@@ -1,24 +1,19 @@
 """Two models in turns: a measured run of each, whose samples compare pair by pair."""
 
-from __future__ import annotations
-
 import uuid
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextvars import copy_context
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from inferometer.core.errors import DomainError
 from inferometer.core.profile import Environment, Profile
 from inferometer.measure.bench.guard import Guard
+from inferometer.measure.bench.loop import Progress
 from inferometer.measure.bench.measurement import BENCH
 from inferometer.measure.bench.plan import Plan
 from inferometer.measure.bench.run import require_quiet
 from inferometer.measure.run.model import MeasuredRun, MeasureRequest, measure_model
 from inferometer.measure.run.turns import Conductor
-
-if TYPE_CHECKING:
-    from inferometer.measure.bench.loop import Progress
 
 Pair = tuple[MeasuredRun, MeasuredRun]
 _RUNS = 30

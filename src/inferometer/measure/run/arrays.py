@@ -1,39 +1,30 @@
 """Measuring a model that maps arrays to arrays: a plain session for the time, an instrumented one for its shape."""
 
-from __future__ import annotations
-
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from statistics import median
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 from inferometer.core.errors import EngineError
 from inferometer.core.profile import Environment
-from inferometer.engines.base import instrumented_again
+from inferometer.engines.base import Kernel, Runtime, Session, instrumented_again
 from inferometer.known.machine.counters import HardwareCounters, hardware_counters
 from inferometer.known.machine.detect import LocalMachine
 from inferometer.known.machine.health.host_calls import host_call_s
 from inferometer.measure.bench.energy import MeteredSubject
 from inferometer.measure.bench.guard import Guard, NoGuard
-from inferometer.measure.bench.loop import collect
-from inferometer.measure.bench.subject import FunctionSubject, Stopwatch, calls_for
+from inferometer.measure.bench.loop import LoopProgress, LoopSamples, collect
+from inferometer.measure.bench.subject import FunctionSubject, RunOutcome, Stopwatch, calls_for
 from inferometer.measure.run.energy import CaseEnergy
 from inferometer.measure.run.inputs import make_inputs
+from inferometer.measure.run.order import MeasureOrder
 from inferometer.measure.run.raw import MemoryReadings, Shape, StepCounters, Tell
 from inferometer.measure.run.turns import Turns
 from inferometer.measure.spans.energy import NO_ENERGY, EnergyMeter, energy_meter
 from inferometer.measure.spans.meters import process_memory
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from pathlib import Path
-
-    from inferometer.engines.base import Kernel, Runtime, Session
-    from inferometer.measure.bench.loop import LoopProgress, LoopSamples
-    from inferometer.measure.bench.subject import RunOutcome
-    from inferometer.measure.run.order import MeasureOrder
 
 _STEPS = (5, 50)  # instrumented steps, at least and at most
 _WARM = 2  # instrumented steps before the first that counts

@@ -1,14 +1,12 @@
 """Raw → Profile: phases with their statistics, ops that add up, the headline, and notes for the reader."""
 
-from __future__ import annotations
-
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from math import fsum
 from statistics import fmean, median
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from inferometer.core.frozen import frozen
 from inferometer.core.graph import Graph
@@ -24,24 +22,18 @@ from inferometer.core.profile import (
     Verification,
 )
 from inferometer.core.request import BETWEEN, PARTS, RUN, distinct_ops, phase_repeats
+from inferometer.core.sizes import bind
 from inferometer.core.structure import structure_of
 from inferometer.core.units import format_quantity
 from inferometer.core.workload import Workload
-from inferometer.formats.sizes import bind
+from inferometer.engines.base import Event, Kernel
 from inferometer.measure.bench.statistics import summarise
 from inferometer.measure.run.correct import Corrected, correct, rest_of, steady_mean
 from inferometer.measure.run.layers import Layers, graph_layers
 from inferometer.measure.run.ops import measured_ops, with_steps
-from inferometer.measure.run.raw import event_seconds, memory_over_time
+from inferometer.measure.run.order import TextOrder
+from inferometer.measure.run.raw import Generation, Raw, Shape, event_seconds, memory_over_time
 from inferometer.version import __version__
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
-    from inferometer.engines.base import Event, Kernel
-    from inferometer.measure.run.order import TextOrder
-    from inferometer.measure.run.raw import Generation, Raw, Shape
-
 
 # Generations → the phases of a request with their times and parts; the ops come later.
 #

@@ -1,20 +1,13 @@
 """Putting the prediction and the floor beside each measured op."""
 
-from __future__ import annotations
-
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from math import fsum
-from typing import TYPE_CHECKING
 
 from inferometer.core.frozen import frozen
-from inferometer.core.profile import Bound
+from inferometer.core.graph import Graph
+from inferometer.core.profile import Bound, OpTime, Phase, Profile
 from inferometer.core.request import RUN
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-
-    from inferometer.core.graph import Graph
-    from inferometer.core.profile import OpTime, Phase, Profile
 
 _SOME = 0.05  # of a phase's time: less is not worth a remark
 

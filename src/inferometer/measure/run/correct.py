@@ -9,18 +9,12 @@ kernels. Then the step itself shows what timing a kernel costs in this model. An
 it: timers push the model's own data out of the caches.
 """
 
-from __future__ import annotations
-
+from collections.abc import Iterable, Sequence
 from statistics import fmean, median
-from typing import TYPE_CHECKING
 
 from inferometer.core.errors import DomainError
 from inferometer.core.frozen import frozen
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
-    from inferometer.engines.base import Kernel
+from inferometer.engines.base import Kernel
 
 _LEAST = 0.1  # of a reading: a kernel shorter than the timer's own cost still took time
 _DUST = 1e-12  # relative error of adding floating-point numbers

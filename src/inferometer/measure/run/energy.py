@@ -5,24 +5,17 @@ themselves; otherwise a phase is repeated afterwards, back to back, until it is.
 cut in two is measured as a whole, and reading the prompt by itself: the difference is what its tokens took.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
 
 from inferometer.core.errors import InferometerError
 from inferometer.core.frozen import frozen
-from inferometer.core.profile import EnergyFacts
+from inferometer.core.profile import EnergyFacts, Phase, Profile
 from inferometer.core.units import format_quantity
+from inferometer.engines.base import Event
 from inferometer.measure.bench.energy import BUDGET_S
 from inferometer.measure.run.order import TextOrder
-from inferometer.measure.spans.energy import EnergyMeter, EnergyStretch
-
-if TYPE_CHECKING:
-    from inferometer.core.profile import Phase, Profile
-    from inferometer.engines.base import Event
-    from inferometer.measure.spans.energy import EnergyWindow
+from inferometer.measure.spans.energy import EnergyMeter, EnergyStretch, EnergyWindow
 
 _SHARE = 0.2  # of a generation's time that its tokens must take, to be told from reading its prompt
 Generate = Callable[[TextOrder], Iterable["Event"]]

@@ -1,25 +1,20 @@
 """Inputs for a model that was given none: random numbers of the right shapes, and integers it accepts."""
 
-from __future__ import annotations
-
 import re
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
+from inferometer.core.binding import Binding
 from inferometer.core.dims import evaluate
 from inferometer.core.errors import DomainError, FormatError, UnknownNameError
+from inferometer.core.graph import Graph
+from inferometer.engines.base import Port
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-
-    from inferometer.core.binding import Binding
-    from inferometer.core.graph import Graph
-    from inferometer.engines.base import Port
-
-    Array = np.ndarray[Any, Any]
+Array = np.ndarray[Any, Any]
 
 _FEW = 2  # an integer of unknown meaning is 0 or 1: a valid index, flag or type everywhere
 # Names that inputs have which say how long another is: `x_lengths`, `waveforms_lens`, `length`.

@@ -1,7 +1,5 @@
 """Running an order in a child process, and keeping everything it reports, however it ends."""
 
-from __future__ import annotations
-
 import pickle
 import queue
 import subprocess
@@ -9,24 +7,19 @@ import sys
 import tempfile
 import threading
 import time
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any
+from typing import IO, Any
 
 from inferometer.core.frozen import frozen
 from inferometer.core.units import format_quantity
-from inferometer.measure.bench.loop import LoopSamples
+from inferometer.measure.bench.loop import LoopSamples, Progress
 from inferometer.measure.bench.processes import Tree, kill_tree
 from inferometer.measure.run.child import LENGTH
 from inferometer.measure.run.order import MeasureOrder
-from inferometer.measure.run.raw import MemoryWatch, Raw, resident_of
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
-    from inferometer.measure.bench.loop import Progress
-    from inferometer.measure.run.raw import Ended
+from inferometer.measure.run.raw import Ended, MemoryWatch, Raw, resident_of
 
 _LOOK_S = 0.05  # between two looks at the limits
 _LOG_BYTES = 64_000  # of what the engine printed: the end is kept

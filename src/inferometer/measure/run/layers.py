@@ -8,23 +8,17 @@ A library may call a module otherwise than the graph does: the graph says so of 
 an engine of its own names (`Opened.stored_names`).
 """
 
-from __future__ import annotations
-
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import field, replace
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
+from inferometer.core.binding import Binding
 from inferometer.core.frozen import frozen
+from inferometer.core.graph import Graph
 from inferometer.engines.results.words import kind_of
 from inferometer.predict.work.count import known_part, op_works, unknown_sizes
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-    from collections.abc import Set as AbstractSet
-
-    from inferometer.core.binding import Binding
-    from inferometer.core.graph import Graph
 
 T = TypeVar("T")
 _TIED = "output"  # llama.cpp's name for the head, even if it shares the embedding's weights

@@ -1,25 +1,24 @@
 """Measuring a model on a runtime: prepare the file, run it in a child, assemble the profile, verify the outputs."""
 
-from __future__ import annotations
-
 import os
 import tempfile
 from collections.abc import Mapping
 from dataclasses import field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+from inferometer.core.binding import Binding
 from inferometer.core.device import LOCAL
 from inferometer.core.errors import DomainError, EngineError, GateError, InferometerError
 from inferometer.core.frozen import frozen
 from inferometer.core.graph import Graph
-from inferometer.core.profile import DeviceFacts, Environment, Profile
+from inferometer.core.profile import DeviceFacts, Environment, ModelFacts, Profile, Verification
 from inferometer.core.settings import cache_folder
 from inferometer.core.sizes import PROMPT, in_graph_names, with_given_sizes
 from inferometer.core.workload import Precision, Workload
 from inferometer.engines.base import Runtime, Target, require_ready
 from inferometer.known.engines import engine_or_ideal
 from inferometer.known.machine.detect.identity import this_machine
+from inferometer.measure.bench.loop import Progress
 from inferometer.measure.bench.plan import Plan
 from inferometer.measure.run.assemble import MeasuredSubject, assemble_profile
 from inferometer.measure.run.child import runtime_named
@@ -39,16 +38,11 @@ from inferometer.measure.run.model_file import (
 from inferometer.measure.run.order import MeasureOrder, TextOrder
 from inferometer.measure.run.raw import Raw
 from inferometer.measure.run.sustained import cool_down, sensor_readers, with_sustained
+from inferometer.measure.run.tolerance import Formats, Tolerance
 from inferometer.measure.run.turns import TurnsAddress
 from inferometer.predict.memory.footprint import footprint
 from inferometer.predict.precision import held_precision
 from inferometer.predict.request import GENERATE
-
-if TYPE_CHECKING:
-    from inferometer.core.binding import Binding
-    from inferometer.core.profile import ModelFacts, Verification
-    from inferometer.measure.bench.loop import Progress
-    from inferometer.measure.run.tolerance import Formats, Tolerance
 
 _TEXT_PLAN = Plan(runs=5, seconds=2.0, seconds_at_most=60.0)
 _IMAGE_AXES = 4

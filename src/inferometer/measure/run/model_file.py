@@ -22,14 +22,14 @@ from inferometer.core.frozen import frozen
 from inferometer.core.graph import Graph, is_generative, require_layers
 from inferometer.core.plugins import load_all
 from inferometer.core.profile import ModelFacts
+from inferometer.core.sizes import bind
 from inferometer.engines.base import FileNode, Missing, Ready, Runtime
 from inferometer.formats.resolve import read
-from inferometer.formats.sizes import bind
 from inferometer.known.engines import ranked_engines
 from inferometer.known.files import row_named
 from inferometer.known.machine.local import local_device
-from inferometer.known.networks import require_file
 from inferometer.known.zoo import model as catalog_model
+from inferometer.known.zoo import require_file
 from inferometer.predict.memory.footprint import footprint
 from inferometer.version import __version__
 

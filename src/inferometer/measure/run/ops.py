@@ -3,25 +3,17 @@
 An engine's own work for a layer is an op beside it, in its block and under its name: `conv1/ReorderInput`.
 """
 
-from __future__ import annotations
-
+from collections.abc import Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 from math import fsum
-from typing import TYPE_CHECKING
 
 from inferometer.core.frozen import frozen
-from inferometer.core.profile import OpTime
-from inferometer.core.steps import sampled_steps
+from inferometer.core.profile import OpTime, Phase
+from inferometer.core.request import sampled_steps
 from inferometer.engines.base import GRAPH_LAUNCH, Kernel
-from inferometer.measure.run.correct import capped, steady_mean
+from inferometer.measure.run.correct import Corrected, capped, steady_mean
 from inferometer.measure.run.layers import GraphLayer, Layers, layer_kind, main_layer
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-    from collections.abc import Set as AbstractSet
-
-    from inferometer.core.profile import Phase
-    from inferometer.measure.run.correct import Corrected
 
 # Which kernel does the work of each layer, so that work, floors and predictions are counted once.
 #

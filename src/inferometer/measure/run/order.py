@@ -1,7 +1,5 @@
 """What a measuring child is asked to do. It is pickled for the child, so it holds plain values only."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import field
 from pathlib import Path

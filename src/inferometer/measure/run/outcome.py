@@ -1,18 +1,12 @@
 """What a measurement leaves, here or elsewhere: the profiles, how it ended, and what is stored beside them."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import field
-from typing import TYPE_CHECKING
 
 from inferometer.core.frozen import frozen
 from inferometer.core.profile import Profile
-from inferometer.measure.run.model import remedy_of
+from inferometer.measure.run.model import MeasuredRun, remedy_of
 from inferometer.measure.run.raw import series_of
-
-if TYPE_CHECKING:
-    from inferometer.measure.run.model import MeasuredRun
 
 
 @frozen

@@ -3,8 +3,6 @@
 If the child dies, everything it reported before is kept.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field

@@ -5,18 +5,13 @@ something else. The estimate counts weights, cache and the most results that are
 them; what an engine adds is not in it, so a run that is let through may still be too large.
 """
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import Any
 
 from inferometer.core.errors import DomainError
 from inferometer.core.units import format_quantity
 from inferometer.known.machine.detect import detect_host
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from inferometer.predict.memory.footprint import Footprint
+from inferometer.predict.memory.footprint import Footprint
 
 
 def available_bytes() -> int | None:

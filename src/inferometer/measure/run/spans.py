@@ -5,20 +5,13 @@ took and with its own kernels' times in it. Between them are the steps without t
 drawn. Durations are the profile's; only the positions on the time line are made up.
 """
 
-from __future__ import annotations
-
 import re
+from collections.abc import Iterable
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
-from inferometer.core.request import BETWEEN, outside_layers
-from inferometer.core.steps import sampled_steps, step_times
+from inferometer.core.profile import OpTime, Phase, Profile
+from inferometer.core.request import BETWEEN, outside_layers, sampled_steps, step_times
 from inferometer.core.trace import Segment, Span, Trace
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from inferometer.core.profile import OpTime, Phase, Profile
 
 _LAYER = re.compile(r"(?:^|[._/])(?:layers?|blk|h|blocks?)[._/](\d+)(?:[._/]|$)")
 _REQUEST = ("tokenise", "encode", "prefill", "decode", "detokenise", "forward")  # in order; one-time costs are left out

@@ -5,32 +5,26 @@ change of level, and no temperature or clock is taken for a sign of it: they are
 power together say what the cooling takes away, for predictions of other models (`cooling_fit`).
 """
 
-from __future__ import annotations
-
 import csv
 import time
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from itertools import pairwise
+from pathlib import Path
 from statistics import median
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from inferometer.core.errors import DomainError, FormatError
 from inferometer.core.frozen import frozen
-from inferometer.core.profile import SensedSeries, Sustained
+from inferometer.core.profile import Profile, SensedSeries, Sustained
 from inferometer.core.units import format_quantity
 from inferometer.measure.bench.verdict import change_points
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-    from pathlib import Path
-
-    from inferometer.core.profile import Profile
-    from inferometer.measure.run.raw import Resident
-    from inferometer.measure.spans.energy import EnergyMeter
-    from inferometer.measure.spans.sensors import Channel
+from inferometer.measure.run.raw import Resident
+from inferometer.measure.spans.energy import EnergyMeter
+from inferometer.measure.spans.sensors import Channel
 
 _WINDOWS = 120  # of a run, however long it is: a quarter of a minute each in half an hour
 _LEAST = 5  # windows of a level

@@ -1,36 +1,27 @@
 """Measuring a language model: whole generations for the time, an instrumented one for its shape."""
 
-from __future__ import annotations
-
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import field, replace
 from statistics import median
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 from inferometer.core.errors import InferometerError
 from inferometer.core.frozen import frozen
 from inferometer.core.profile import Environment
-from inferometer.core.request import RUN
-from inferometer.core.steps import kept_steps
-from inferometer.engines.base import Request, TextSession, instrumented_again
+from inferometer.core.request import RUN, kept_steps
+from inferometer.engines.base import Event, Kernel, Request, Runtime, TextSession, instrumented_again
 from inferometer.known.machine.detect import LocalMachine
 from inferometer.known.machine.health.host_calls import host_call_s
 from inferometer.measure.bench.guard import FirstLook, Guard, NoGuard
-from inferometer.measure.bench.loop import LoopProgress
+from inferometer.measure.bench.loop import Disturbance, LoopProgress
 from inferometer.measure.run.energy import TextEnergy
 from inferometer.measure.run.order import MeasureOrder, TextOrder
 from inferometer.measure.run.raw import Generation, MemoryReadings, Shape, Tell, event_seconds
 from inferometer.measure.run.turns import Turns
 from inferometer.measure.spans.energy import NO_ENERGY, EnergyMeter, energy_meter
 from inferometer.measure.spans.meters import process_memory
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
-
-    from inferometer.engines.base import Event, Kernel, Runtime
-    from inferometer.measure.bench.loop import Disturbance
 
 FEWEST = 3  # generations of each length, however long they take
 _FEWEST_INSTRUMENTED = 16  # tokens of an instrumented generation, however long they take

@@ -24,19 +24,14 @@ loses 0.036 nats a token in q4_0, 0.076 in q3_k and 0.085 in q2_k (llama.cpp, ex
 models lose about five times as much; six times is the limit.
 """
 
-from __future__ import annotations
-
 import math
 import re
-from typing import TYPE_CHECKING
 
 from inferometer.core.dtypes import dtype
 from inferometer.core.errors import InferometerError
 from inferometer.core.frozen import frozen
+from inferometer.core.graph import Graph, Op
 from inferometer.measure.run.model_file import main_format
-
-if TYPE_CHECKING:
-    from inferometer.core.graph import Graph, Op
 
 EXACT, EXACT_TEXT = 1e-3, 0.05  # below this no error counts, whatever the formats: other orders of adding up
 MOST, _MOST_TEXT = 0.25, 0.5

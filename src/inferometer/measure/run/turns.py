@@ -4,8 +4,6 @@ A conductor in the parent lets one child go on at a time: first each loads its m
 order drawn anew each round, and at the end each measures its layers. Between two turns a child waits for the word.
 """
 
-from __future__ import annotations
-
 import os
 import random
 import secrets
@@ -14,16 +12,13 @@ import socket
 import sys
 import tempfile
 import threading
+from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import field
-from multiprocessing.connection import Client, Listener
-from typing import TYPE_CHECKING, Any
+from multiprocessing.connection import Client, Connection, Listener
+from typing import Any
 
 from inferometer.core.frozen import frozen
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-    from multiprocessing.connection import Connection
 
 _GO, _DONE = b"go", b"done"
 _CLOSED = (EOFError, OSError, TypeError)  # the last where a pipe is closed here while it is being read

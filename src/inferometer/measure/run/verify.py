@@ -4,10 +4,10 @@ Random inputs and one reference cannot prove a model right; they show what a run
 changed. How far they may differ follows from the formats of both sides (`tolerance`) and is stated with the verdict.
 """
 
-from __future__ import annotations
-
 import math
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -17,14 +17,7 @@ from inferometer.core.profile import Verification
 from inferometer.engines.onnx_nodes import load_model, name_nodes
 from inferometer.measure.run.tolerance import EXACT, Noise, Tolerance
 
-if TYPE_CHECKING:
-    from pathlib import Path
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-    from pathlib import Path
-
-    Array = np.ndarray[Any, Any]
+Array = np.ndarray[Any, Any]
 
 _BEST = 5  # tokens of a position whose overlap is `top_k`
 

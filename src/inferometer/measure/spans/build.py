@@ -10,15 +10,19 @@ import numpy as np
 
 from inferometer.core.trace import Span, Trace
 from inferometer.measure.spans import nest
-from inferometer.measure.spans.batch import DEVICE, NUMBERS, READINGS, WORDS, SpanBatch
 from inferometer.measure.spans.nest import Bools, Floats, Ints
 from inferometer.measure.spans.record import NOTE, SEGMENT
 from inferometer.measure.spans.recording import (
+    DEVICE,
     MISSING,
+    NUMBERS,
+    READINGS,
+    WORDS,
     Lane,
     Recording,
     RecordingRun,
     Segments,
+    SpanBatch,
     Words,
     float_column,
     whole_column,

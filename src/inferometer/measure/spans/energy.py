@@ -5,13 +5,11 @@ seconds. Work that is shorter than some of these updates has no energy that coul
 is long enough, or it gets none.
 """
 
-from __future__ import annotations
-
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 import numpy as np
 
@@ -21,12 +19,8 @@ from inferometer.core.settings import value_of
 from inferometer.core.units import format_quantity
 from inferometer.known.machine.detect.machine import LocalMachine, Machine
 from inferometer.measure.spans.power import Power, Series, energy_of_spans
+from inferometer.measure.spans.record import Clock
 from inferometer.measure.spans.sensors import Channel, Sensors, find_sensors
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from inferometer.measure.spans.record import Clock
 
 # The thread that reads the sensors while spans are recorded.
 
@@ -153,7 +147,7 @@ class EnergyStretch:
     def each_j(self) -> float:
         return self.joules / self.count
 
-    def __add__(self, other: EnergyStretch) -> EnergyStretch:
+    def __add__(self, other: "EnergyStretch") -> "EnergyStretch":
         return EnergyStretch(
             joules=self.joules + other.joules, seconds=self.seconds + other.seconds, count=self.count + other.count
         )
@@ -185,7 +179,7 @@ class EnergyMeter:
         """Every channel that may count, whatever the work will use."""
         return tuple(channel for channel in self.sensors.channels if channel.counted or channel.whole)
 
-    def at_rest(self) -> EnergyMeter:
+    def at_rest(self) -> "EnergyMeter":
         """The meter, after it has read what the machine draws while nothing is asked of it."""
         everything = replace(self, channels=self.candidates)
         if not everything.channels:
@@ -196,12 +190,12 @@ class EnergyMeter:
         _, window = everything.over(lambda: self.sleep(min(self.least_s, max(_REST_S, named))))
         return replace(self, idle=window)
 
-    def for_unit(self, unit: str) -> EnergyMeter:
+    def for_unit(self, unit: str) -> "EnergyMeter":
         """The meter for work on a unit (`cpu`, `gpu:1`): sensors of other accelerators do not count."""
         used = f"{unit}:0" if unit in {"gpu", "npu"} else unit
         return replace(self, channels=_chosen(self.sensors, lambda channel: _measures(channel, used)))
 
-    def for_busy(self, window: EnergyWindow) -> EnergyMeter:
+    def for_busy(self, window: EnergyWindow) -> "EnergyMeter":
         """The meter for work that went on in the window, wherever it ran: accelerators that were busy count."""
         rest = {} if self.idle is None else _watts(self.idle)
         busy = {name for name, watts in _watts(window).items() if watts > _BUSY * rest.get(name, watts)}

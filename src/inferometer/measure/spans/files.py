@@ -18,10 +18,9 @@ import msgspec
 from inferometer.core.codec import Schema, decode, require_schema
 from inferometer.core.errors import FormatError, InferometerError, SchemaError
 from inferometer.core.trace import Trace
-from inferometer.measure.spans.batch import DEVICE, FLAGS, READINGS, WORDS, SpanBatch
 from inferometer.measure.spans.build import batches_of, build, from_trace
 from inferometer.measure.spans.power import Power
-from inferometer.measure.spans.recording import Recording, RecordingRun
+from inferometer.measure.spans.recording import DEVICE, FLAGS, READINGS, WORDS, Recording, RecordingRun, SpanBatch
 
 SCHEMA = Schema(name="inferometer.spans", version=1)
 _WANTED = f"Open a recording ({SCHEMA}, as `Profiler.save` writes it) or an inferometer.trace document."

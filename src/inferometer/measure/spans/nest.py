@@ -42,7 +42,7 @@ def follow_links(parent: Ints, links: Sequence[int | None], aboves: Sequence[int
 
 
 def require_tree(parent: Ints) -> None:
-    """Refuse parents that are not there, and spans that stand in themselves. Such come from files, not from us."""
+    """Refuse parents that are not there, and spans inside themselves: a file from elsewhere may have them."""
     count = len(parent)
     if bool((parent >= count).any()):
         raise SchemaError(f"A span names row {int(parent.max())} as its parent, and there are {count} spans.")
@@ -119,7 +119,7 @@ def inherited(column: Ints, parent: Ints) -> Ints:
 
 
 def nearest(parent: Ints, marked: Bools) -> Ints:
-    """Of every row the nearest row around it that is marked, −1 for none."""
+    """For every row, the nearest marked row around it; −1 where there is none."""
     above = parent.copy()
     astray = np.flatnonzero((above >= 0) & ~marked[above])
     while len(astray):

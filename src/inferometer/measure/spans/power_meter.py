@@ -3,27 +3,23 @@
 It stands between the machine and the mains, so it measures all of it, and nothing else is counted beside it.
 """
 
-from __future__ import annotations
-
 import csv
 import re
 import time
 import urllib.error
 import urllib.request
+from collections.abc import Callable, Iterator
 from datetime import datetime
 from itertools import pairwise
 from pathlib import Path
 from statistics import median
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from inferometer.core.errors import DomainError
 from inferometer.core.json_text import parse_json
 from inferometer.core.units import format_quantity
 from inferometer.known.machine.detect.fields import number
 from inferometer.measure.spans.sensors import Channel, Sensors
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
 
 _ANSWER_S = 2.0  # a plug in the same house answers in a tenth of it
 _PLUG_S = 1.0  # Shelly and Tasmota measure about once a second

@@ -13,13 +13,12 @@ from inferometer.core import settings
 from inferometer.core.errors import UnknownNameError
 from inferometer.core.lazy import late
 from inferometer.core.trace import Trace
-from inferometer.measure.spans.batch import NUMBERS, SpanBatch
 from inferometer.measure.spans.build import build
 from inferometer.measure.spans.files import run_facts, write_batches, write_whole
 from inferometer.measure.spans.keeping import Everything, Keep
 from inferometer.measure.spans.record import NOTE, SEGMENT, Clock, Making, Open, nothing
 from inferometer.measure.spans.recorder import Measure, SpanRecorder
-from inferometer.measure.spans.recording import Recording, RecordingRun
+from inferometer.measure.spans.recording import NUMBERS, Recording, RecordingRun, SpanBatch
 from inferometer.measure.spans.span_stats import SpanStats, stats
 
 # Functions with a span around every call: plain, async, generators and async generators.

@@ -16,7 +16,6 @@ from typing import Any, Protocol
 from inferometer.core.errors import DomainError, InferometerError
 from inferometer.core.frozen import frozen
 from inferometer.known.machine.detect.machine import LocalMachine, Machine
-from inferometer.measure.spans.batch import SpanBatch, batch_of
 from inferometer.measure.spans.cuda import CudaEvents, CudaMemory, NvtxRanges, load_torch
 from inferometer.measure.spans.energy import Sampler
 from inferometer.measure.spans.files import SpanFile, SpanWriter
@@ -44,7 +43,7 @@ from inferometer.measure.spans.record import (
     quick,
     watched,
 )
-from inferometer.measure.spans.recording import RecordingRun
+from inferometer.measure.spans.recording import RecordingRun, SpanBatch, batch_of
 
 # What is recorded besides time when enabled: asyncio tasks, memory, device events.
 

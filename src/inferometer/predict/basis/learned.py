@@ -42,9 +42,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from inferometer.core.device import Device
+    from inferometer.core.device import Device, Roof
     from inferometer.core.profile import Phase, Profile
-    from inferometer.core.roof import Roof
     from inferometer.predict.question import Question
 
 STEADY = ("forward", "prefill", "decode")

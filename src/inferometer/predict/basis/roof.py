@@ -16,10 +16,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from inferometer.core.device import Device, Sourced, is_local
+from inferometer.core.device import Device, Roof, Sourced, is_local
 from inferometer.core.errors import InferometerError, MissingDependencyError
 from inferometer.core.notices import tell
-from inferometer.core.roof import Roof
 from inferometer.core.settings import data_folder
 from inferometer.core.units import counted
 from inferometer.predict.basis.files import name_start

@@ -15,7 +15,7 @@ from inferometer.core.profile import Headline
 from inferometer.core.sizes import PROMPT
 from inferometer.core.workload import Parallel, Precision
 from inferometer.known.engines import costs_of, engine
-from inferometer.predict.applicable import require_applicable
+from inferometer.predict.applicable import require_applicable, require_of_users
 from inferometer.predict.basis.engine_tables.calibrating import kernels_alone
 from inferometer.predict.memory.fit import capacity_of
 from inferometer.predict.money import hourly_price, million_usd
@@ -33,7 +33,6 @@ from inferometer.predict.served.steady import (
     steady_state,
 )
 from inferometer.predict.served.step import EngineStep, SecondsGrid, engine_step, expert_seconds
-from inferometer.predict.unused import require_of_users
 
 if TYPE_CHECKING:
     from inferometer.core.workload import Workload

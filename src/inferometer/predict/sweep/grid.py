@@ -24,14 +24,13 @@ from inferometer.core.workload import MOST, Parallel, Precision, Workload
 from inferometer.known.engines import require_effects
 from inferometer.known.places import instance
 from inferometer.predict import fields
-from inferometer.predict.applicable import SIZES
+from inferometer.predict.applicable import SIZES, unused
 from inferometer.predict.ask import usual_runtime
 from inferometer.predict.basis.roof import roof_for
 from inferometer.predict.money import carbon_grams
 from inferometer.predict.options import Options
 from inferometer.predict.question import CalibrationChoices, Question
 from inferometer.predict.request import goes_beyond, window_notes
-from inferometer.predict.unused import unused
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

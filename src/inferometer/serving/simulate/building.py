@@ -16,7 +16,7 @@ from inferometer.serving.simulate.service import ReplicaPool, Service
 from inferometer.serving.simulate.times import GangTimes, Speculation, StepTimes, Times, TimesApart
 
 if TYPE_CHECKING:
-    from inferometer.core.scheduler import SchedulerRules
+    from inferometer.core.engine import SchedulerRules
     from inferometer.predict.question import Question
     from inferometer.predict.served.memory import ServingMemory
     from inferometer.serving.simulate.plan import SimulationPlan

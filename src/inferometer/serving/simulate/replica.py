@@ -22,7 +22,7 @@ from inferometer.serving.simulate.cache import BlockPool, Tier
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from inferometer.core.scheduler import SchedulerRules
+    from inferometer.core.engine import SchedulerRules
     from inferometer.core.served import Spread
     from inferometer.serving.simulate.cache import Piece
     from inferometer.serving.simulate.request import SimulatedRequest

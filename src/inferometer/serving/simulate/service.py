@@ -6,9 +6,9 @@ from heapq import heappop, heappush
 from math import ceil, inf, nextafter
 from typing import TYPE_CHECKING, Literal, Protocol
 
+from inferometer.core.engine import SchedulerRules
 from inferometer.core.errors import DomainError
 from inferometer.core.frozen import frozen
-from inferometer.core.scheduler import SchedulerRules
 from inferometer.serving.simulate.plain import play
 from inferometer.serving.simulate.replica import MOST_STEPS, EngineLimits, Replica
 from inferometer.serving.simulate.sinks import CANCELLED, QUEUE_FULL, TIMED_OUT, TOO_LONG

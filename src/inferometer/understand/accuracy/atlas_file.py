@@ -4,15 +4,15 @@ Rows of serving engines are asked of their rules, all others of the priors; noth
 `from_models` says so.
 """
 
-from __future__ import annotations
-
 from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from math import exp, log
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 from inferometer.core.errors import DomainError, InferometerError
 from inferometer.core.frozen import frozen
-from inferometer.known.atlas.measurement import SetAside
+from inferometer.known.atlas.measurement import PublishedMeasurement, SetAside
 from inferometer.known.atlas.reading import read_atlas
 from inferometer.known.serving_costs import fitted_number, fitted_on
 from inferometer.measure.calibrate.priors.cases import has_device, is_described
@@ -20,16 +20,8 @@ from inferometer.measure.calibrate.priors.judged import FEW, JudgedFile, JudgedR
 from inferometer.predict.ask import ask
 from inferometer.predict.options import Options
 from inferometer.predict.question import Question
-from inferometer.predict.served.question import served
+from inferometer.predict.served.question import ServedReplica, served
 from inferometer.predict.served.steady import EIGHT_IN_TEN, Drafts, KernelParts, Traffic, held, kernel_parts
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
-    from pathlib import Path
-
-    from inferometer.known.atlas.measurement import PublishedMeasurement
-    from inferometer.predict.served.question import ServedReplica
-
 
 # Published figures of serving engines as questions: what was served, on how many devices, for how many users.
 #

@@ -5,23 +5,18 @@ source. Its `role` says what it is for: `test` cases were never used in a fit; a
 its model is left out of the fit.
 """
 
-from __future__ import annotations
-
+from collections.abc import Iterable
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 
 from inferometer.core.errors import FormatError
 from inferometer.core.frozen import frozen
+from inferometer.core.graph import Graph
 from inferometer.measure.calibrate.fitting.points import StepPoint
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from inferometer.core.graph import Graph
 
 CASES = Path(__file__).parents[2] / "known" / "data" / "accuracy"
 T = TypeVar("T")

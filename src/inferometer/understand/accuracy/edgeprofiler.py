@@ -6,20 +6,19 @@ Six integers describe a model and five rates a machine. Everything is per token,
 weights. Nothing that this package predicts uses it: it is there to be compared with.
 """
 
-from __future__ import annotations
-
+from collections.abc import Iterable
 from dataclasses import asdict, fields, replace
+from itertools import product
 from math import isfinite
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from inferometer.core.device import Device, Link, Sourced
 from inferometer.core.errors import DomainError, UnknownNameError
 from inferometer.core.frozen import frozen
+from inferometer.core.graph import Graph
 from inferometer.known.formulas.energy import edgeprofiler_energy
 from inferometer.known.formulas.memory import arithmetic_intensity
-
-if TYPE_CHECKING:
-    from inferometer.core.device import Device, Link, Sourced
-    from inferometer.core.graph import Graph
+from inferometer.predict.ask import device_for, model_graph
 
 PRECISIONS = {"FP32": 4, "FP16": 2, "INT8": 1}  # bytes per number
 FORMATS = {"f32": "FP32", "f16": "FP16", "i8": "INT8"}  # our names for them
@@ -212,3 +211,37 @@ def _known(name: str) -> EdgeHardware:
     if name not in HARDWARE:
         raise UnknownNameError("EdgeProfiler hardware row", name, HARDWARE)
     return HARDWARE[name]
+
+
+# EdgeProfiler's own answer for models and devices by name, to stand beside ours.
+
+_SEQUENCE = 1024  # as EdgeProfiler's own models have it
+
+
+def edgeprofiler_rows(
+    models: Iterable[str], devices: Iterable[str], weights: Iterable[str] = (), prompt: int | None = None
+) -> list[dict[str, Any]]:
+    """Its table for every model, device and precision; one of its own names means its own row."""
+    precisions = _precisions(tuple(weights))
+    return [
+        row
+        for device, model in product(devices, models)
+        for row in edge_rows(model, _asked(model, prompt), _meant(device), precisions)
+    ]
+
+
+def _precisions(weights: tuple[str, ...]) -> tuple[str, ...]:
+    for name in weights:
+        if name not in FORMATS:
+            raise DomainError(f"EdgeProfiler has no format {name!r}.", remedy=f"It knows {', '.join(FORMATS)}.")
+    return tuple(FORMATS[name] for name in weights or FORMATS)
+
+
+def _asked(name: str, prompt: int | None) -> EdgeModel:
+    if name in MODELS:
+        return MODELS[name] if prompt is None else replace(MODELS[name], sequence=prompt)
+    return edge_model(model_graph(name), _SEQUENCE if prompt is None else prompt)
+
+
+def _meant(name: str) -> EdgeHardware:
+    return HARDWARE[name] if name in HARDWARE else edge_hardware(device_for(name))

@@ -5,18 +5,19 @@ impossible, the case is `seen` and counted apart. The error of a case is |predic
 logarithm of the ratio, and an interval covers it if the measured time lies inside.
 """
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field, replace
 from math import exp, log
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 
+from inferometer.core.calibration import Calibration
 from inferometer.core.errors import DomainError, InferometerError
 from inferometer.core.frozen import frozen
+from inferometer.core.profile import Profile
 from inferometer.known import device as device_named
 from inferometer.known.engines import require_effects
 from inferometer.measure.calibrate.fitting.assemble import whole_steps
@@ -27,12 +28,6 @@ from inferometer.predict.ask import ask
 from inferometer.predict.basis.calibrations import HostSetup, by_weights, choose_calibration
 from inferometer.predict.basis.files import SHIPPED
 from inferometer.understand.accuracy.cases import AccuracyCase, Peer, case_graph, family_of, step_of_case
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from inferometer.core.calibration import Calibration
-    from inferometer.core.profile import Profile
 
 ErrorSummary = dict[str, Any]
 _MOSTLY = 0.5  # of a prediction's time

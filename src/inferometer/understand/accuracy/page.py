@@ -1,7 +1,5 @@
 """The accuracy page's sections as plain rows for the report, and the results of devices left out."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from functools import cache
 from typing import Any

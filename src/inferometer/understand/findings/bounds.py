@@ -1,18 +1,12 @@
 """What bounds it: memory, arithmetic, a batch too small for the ridge; or it is slower than either explains."""
 
-from __future__ import annotations
-
 from math import ceil, log2
-from typing import TYPE_CHECKING
 
 from inferometer.core.finding import Finding
-from inferometer.core.profile import COUNTED
+from inferometer.core.profile import COUNTED, Phase
 from inferometer.known.engines import engine_or_ideal
+from inferometer.predict.gains import Gain
 from inferometer.understand.case import Case, at_stake, command_option, evidence, faster, more, phase_words, times_words
-
-if TYPE_CHECKING:
-    from inferometer.core.profile import Phase
-    from inferometer.predict.gains import Gain
 
 _MOST = 0.5
 _LEAST = 0.3

@@ -1,18 +1,13 @@
 """Time not spent on the model's work: starting ops, moving and converting data, padding, waiting."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Mapping
 from math import fsum
-from typing import TYPE_CHECKING
 
 from inferometer.core.finding import Finding
+from inferometer.core.profile import OpTime, Phase
 from inferometer.known.engines import engine_or_ideal, engines, known_engine, runtime_effects
 from inferometer.understand.case import Case, at_most, at_stake, evidence, faster, phase_words
-
-if TYPE_CHECKING:
-    from inferometer.core.profile import OpTime, Phase
 
 # Shares of a phase from which on each is worth a finding; `findings.toml` says the same in words.
 _LAUNCH, _GAP, _MOVES, _COPIES, _CONVERT, _PAD, _LINK = 0.3, 0.15, 0.1, 0.1, 0.05, 0.15, 0.15

@@ -1,20 +1,14 @@
 """Where it ran, and whether it fits: another unit than was meant, too few or too many threads, too little memory."""
 
-from __future__ import annotations
-
+from collections.abc import Iterable, Mapping, Sequence
 from math import fsum
-from typing import TYPE_CHECKING
 
 from inferometer.core.device import UNITS
 from inferometer.core.finding import Finding
+from inferometer.core.profile import OpTime, Phase
 from inferometer.core.units import counted, format_capacity
 from inferometer.known.engines import engine_or_ideal
 from inferometer.understand.case import Case, at_most, at_stake, command_option, evidence, faster, graded, phase_words
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
-
-    from inferometer.core.profile import OpTime, Phase
 
 _SOME = 0.02  # of the time: less is shapes and indices, which belong on the CPU
 

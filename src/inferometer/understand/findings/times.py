@@ -1,13 +1,13 @@
 """The times: the op that takes most, a tail, a drift, noise, one-time costs; and whether the outputs are right."""
 
-from __future__ import annotations
-
 import re
+from collections.abc import Sequence
 from math import fsum
-from typing import TYPE_CHECKING
 
 from inferometer.core import statistics as plain
 from inferometer.core.finding import Finding
+from inferometer.core.graph import Graph, Op
+from inferometer.core.profile import OpTime, Phase
 from inferometer.measure.bench.statistics import drift
 from inferometer.predict.price.priors import storage_prior
 from inferometer.understand.attribution import one_time
@@ -21,12 +21,6 @@ from inferometer.understand.case import (
     phase_words,
     times_words,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from inferometer.core.graph import Graph, Op
-    from inferometer.core.profile import OpTime, Phase
 
 _TAIL = 1.5  # times the median
 _PERCENTILES = (0.99, 0.95, 0.90)  # the first one that the sample supports

@@ -1,18 +1,13 @@
 """Language models: attention that grows with the context, the wait for the first token, uneven experts."""
 
-from __future__ import annotations
-
 import re
 from math import fsum
 from statistics import fmean
-from typing import TYPE_CHECKING
 
 from inferometer.core.finding import Finding
+from inferometer.core.profile import Phase
 from inferometer.known.engines import engine_or_ideal
 from inferometer.understand.case import Case, at_most, at_stake, evidence, faster, growth, phase_words, times_words
-
-if TYPE_CHECKING:
-    from inferometer.core.profile import Phase
 
 _ATTENTION, _GROWTH = 0.3, 0.1  # shares of a step
 _FIRST, _FIRST_SHARE = 5.0, 0.25  # times a later token, and the share of a request

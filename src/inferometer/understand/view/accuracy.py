@@ -1,15 +1,11 @@
 """How accurate predictions are, as tables, a chart and a page, from plain rows."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from inferometer.understand.view.charts.render import COLOURS, QUIET, spec
 from inferometer.understand.view.render import render
 from inferometer.understand.view.table import Column, ReportTable
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
 
 _SHARES = ("median", "p90", "bias", "covered", "width", "ours")
 _STANDING = (

@@ -102,7 +102,7 @@ _MEASURING = (
 
 
 def measuring_table(plan: MeasuringPlan) -> ReportTable:
-    """Which models to measure on a device, the best first, and what is left open once so many of them are."""
+    """Which models to measure on a device, the best first, and what is left open after each."""
     rows = [
         {"number": number, "model": model, "low": f"{exp(-half) - 1:+.0%}", "high": f"{exp(half) - 1:+.0%}"}
         for number, (model, half) in enumerate(zip((*plan.models, None), plan.halves, strict=True))

@@ -3,11 +3,9 @@
 One description a table serves the command, the pages of the hub and its API.
 """
 
-from __future__ import annotations
-
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, fields
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from inferometer.core.device import Sourced
 from inferometer.core.dtypes import DTYPES, dtype
@@ -16,13 +14,8 @@ from inferometer.core.frozen import frozen
 from inferometer.known.hardware import link, links
 from inferometer.known.places import grid, grids, instance, instances, pue, pues
 from inferometer.known.reference import dtype_facts, memory_level, memory_levels
-from inferometer.understand.view.cards import Card, CitedSources
+from inferometer.understand.view.cards import Card, CitedSources, Fact
 from inferometer.understand.view.table import Column, ReportTable, cell_text
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from inferometer.understand.view.cards import Fact
 
 _NAME, _TITLE, _AS_OF = (Column(key=key, heading=heading) for key, heading in (
     ("name", "name"), ("title", "what"), ("date", "as of"),

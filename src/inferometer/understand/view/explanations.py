@@ -3,17 +3,13 @@
 It is drawn from the explanation's document, so that a stored or imported one looks the same.
 """
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 from inferometer.core.units import format_quantity
 from inferometer.understand.view.render import render
 from inferometer.understand.view.table import Bars, Column, ReportTable, columns, filled
 from inferometer.understand.view.terminal import draw_heading
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
 
 _MOST_ROWS = 8
 _MOST_KINDS = 3  # of a difference from the prediction

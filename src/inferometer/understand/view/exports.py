@@ -1,21 +1,15 @@
 """A profile as text: its layers as CSV, and a summary in Markdown for a pull request."""
 
-from __future__ import annotations
-
 import csv
 import io
+from collections.abc import Iterable
 from dataclasses import fields
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from inferometer.core.profile import OpTime
+from inferometer.core.finding import Finding
+from inferometer.core.profile import OpTime, Profile
 from inferometer.understand.view.cards import view_of
 from inferometer.understand.view.render import markdown_table
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from inferometer.core.finding import Finding
-    from inferometer.core.profile import Profile
 
 _LISTS = {"samples_s", "layers"}
 _COLUMNS = tuple(entry.name for entry in fields(OpTime) if entry.name not in _LISTS)

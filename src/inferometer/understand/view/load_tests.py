@@ -1,24 +1,18 @@
 """What a load test reports: a card, a row a level, remarks in words, and its JSON document."""
 
-from __future__ import annotations
-
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from inferometer.core.frozen import frozen
+from inferometer.core.profile import Profile
 from inferometer.core.served import Distribution, Level, LevelFigures, Objective, Served
 from inferometer.core.traffic.figures import Knee, figures_of, knee_of, median_of
-from inferometer.core.traffic.traces import trace_document
+from inferometer.core.traffic.traces import RequestTrace, trace_document
 from inferometer.core.units import counted, format_number, format_quantity
 from inferometer.understand.view.cards import Card, View
 from inferometer.understand.view.phrases import other_tool, profile_title
 from inferometer.understand.view.table import Column, ReportTable, filled
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from inferometer.core.profile import Profile
-    from inferometer.core.traffic.traces import RequestTrace
 
 SCHEMA = "inferometer.load/1"
 _METRICS = ("ttft_s", "itl_s", "tpot_s", "e2e_s")

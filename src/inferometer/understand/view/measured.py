@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from inferometer.core.units import counted, format_quantity
-from inferometer.measure.bench.percentiles import percentile_between
+from inferometer.measure.bench.statistics import percentile_between
 from inferometer.understand.view.cards import Card, Fact, View
 from inferometer.understand.view.phrases import energy_fact, energy_notes
 from inferometer.understand.view.render import render

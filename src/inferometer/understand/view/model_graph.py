@@ -3,23 +3,18 @@
 Equal parts that follow one another are folded: 32 decoder layers are one box, with the times of all of them.
 """
 
-from __future__ import annotations
-
 import re
+from collections.abc import Iterator, Sequence
 from dataclasses import field
 from itertools import groupby
 from string import digits
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from inferometer.core.errors import InferometerError
 from inferometer.core.frozen import frozen
+from inferometer.core.profile import OpTime, Profile
 from inferometer.core.request import distinct_ops
 from inferometer.core.structure import Structure, StructureBlock, merged_layers, structure_of
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from inferometer.core.profile import OpTime, Profile
 
 # The part of the model that a layer is in, by its name: `layers.3` of `layers.3.mlp.up_proj`, `/encoder/layer.0` of
 # `/encoder/layer.0/attention/MatMul`. A number at the end of a name (`Conv_12`) is no part.
@@ -72,7 +67,7 @@ def _structure(profile: Profile) -> tuple[Structure, str | None]:
     """The one stored with the run, the catalog's, or the rows of the profile one after the other."""
     if profile.structure is not None:
         return profile.structure, None
-    from inferometer.formats.sizes import bind  # noqa: PLC0415 - only runs of before, and predictions
+    from inferometer.core.sizes import bind  # noqa: PLC0415 - only runs of before, and predictions
     from inferometer.understand.resolve import graph_behind  # noqa: PLC0415 - as above
 
     try:

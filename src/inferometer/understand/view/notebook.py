@@ -3,21 +3,14 @@
 Everything that comes from a file is escaped. Colours are see-through, so that they do on a light page and a dark one.
 """
 
-from __future__ import annotations
-
+from collections.abc import Callable, Iterable, Mapping
 from html import escape
 from math import log2
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from inferometer.core.errors import InferometerError
-from inferometer.understand.view.cards import view_of
-from inferometer.understand.view.table import cell_text
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
-
-    from inferometer.understand.view.cards import Card
-    from inferometer.understand.view.table import Bars, ReportTable
+from inferometer.understand.view.cards import Card, view_of
+from inferometer.understand.view.table import Bars, ReportTable, cell_text
 
 _BLUE, _GREEN, _RED, _GREY = "rgba(66,133,244,.55)", "rgba(30,160,90,.7)", "rgba(220,60,50,.7)", "rgba(128,128,128,.6)"
 _COLOURS = {"faster": _GREEN, "slower": _RED}

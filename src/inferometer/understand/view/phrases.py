@@ -1,19 +1,11 @@
 """What several reports say in the same words: the title of a profile, its sizes, its headline, shares and intervals."""
 
-from __future__ import annotations
+from collections.abc import Iterator
 
-from typing import TYPE_CHECKING
-
-from inferometer.core.machine import branch_miss_share, cache_miss_share, instructions_per_cycle
-from inferometer.core.profile import COUNTED
+from inferometer.core.machine import MachineFacts, branch_miss_share, cache_miss_share, instructions_per_cycle
+from inferometer.core.profile import COUNTED, Environment, Headline, Phase, Profile, Sustained
 from inferometer.core.units import format_capacity, format_quantity
 from inferometer.understand.view.table import share_text
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from inferometer.core.machine import MachineFacts
-    from inferometer.core.profile import Environment, Headline, Phase, Profile, Sustained
 
 _SOME = 0.05  # of the parameters: a format that fewer have is not named in a title
 

@@ -1,10 +1,10 @@
 """A prediction for people: the headline, the phases, the ops that take the time, and what it is based on."""
 
-from __future__ import annotations
-
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from inferometer.core.profile import OpTime, Phase, Profile
 from inferometer.core.units import counted, format_capacity, format_number, format_quantity
 from inferometer.understand.view.cards import Card, Fact, View
 from inferometer.understand.view.phrases import (
@@ -22,11 +22,6 @@ from inferometer.understand.view.phrases import (
     time_remarks,
 )
 from inferometer.understand.view.table import Bars, Column, ReportTable, columns, filled
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
-
-    from inferometer.core.profile import OpTime, Phase, Profile
 
 _TOP = 12
 _PHASES = columns(

@@ -11,8 +11,7 @@ from inferometer.understand.view.table import Column, ReportTable
 if TYPE_CHECKING:
     from inferometer.measure.prepare.foretell import Foretold
     from inferometer.measure.prepare.run import Prepared, StepResult
-    from inferometer.measure.prepare.search import Found
-    from inferometer.measure.prepare.tune import Tuned
+    from inferometer.measure.prepare.search import Found, Tuned
 
 _STEPS = (
     Column(key="name", heading="step"),

@@ -3,15 +3,14 @@
 The sums are printed, so that a reader can see that they close.
 """
 
-from __future__ import annotations
-
 import re
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from inferometer.core.machine import instructions_per_cycle
-from inferometer.core.request import UNATTRIBUTED, op_count, ops_by, outside_layers
-from inferometer.core.steps import summed_samples
+from inferometer.core.profile import OpTime, Phase, Profile, Verification
+from inferometer.core.request import UNATTRIBUTED, op_count, ops_by, outside_layers, summed_samples
 from inferometer.core.units import counted, format_capacity, format_quantity
 from inferometer.measure.bench.statistics import summarise
 from inferometer.understand.view.cards import Card, Fact, View
@@ -30,11 +29,6 @@ from inferometer.understand.view.phrases import (
     uncounted_words,
 )
 from inferometer.understand.view.table import Bars, Column, ReportTable, columns, filled
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from inferometer.core.profile import OpTime, Phase, Profile, Verification
 
 # How the time of ops changes over the steps of a phase: whether attention takes longer the longer the cache is.
 
@@ -90,6 +84,13 @@ _LAYERS = columns(
     Column(key="kernel", heading="ran as", letters=_KERNEL),
 )  # fmt: skip
 _LENGTHS = columns("test", "tokens_per_s", "time_s", "low_s", "high_s", "runs")
+_EVERY_OP = columns("model", "phase", Column(key="name", heading="op", label="op"), "kind", "count", "unit", "time_s")
+_EVERY_PHASE = columns(
+    "model", "phase", "time_s", "statistic",
+    Column(key="samples", heading="samples", exact=True),
+    Column(key="ops", heading="ops", exact=True),
+    Column(key="unattributed_s", heading="unattributed", unit="s"),
+)  # fmt: skip
 _NUMBER = re.compile(r"(?<=[._/])\d+(?=[._/])")
 _LAST = re.compile(r"(?:_token)?[_:]\d+$")  # at the end of an engine's own name
 _OF_MODEL = "peak of the model, without Python"
@@ -363,3 +364,28 @@ def _length_rows(profile: Profile) -> Iterator[dict[str, Any]]:
 def _length_row(test: str, phase: Phase, rate: float, runs: int) -> dict[str, Any]:
     times = {key: getattr(phase, key) for key in ("time_s", "low_s", "high_s")}
     return {"test": test, "tokens_per_s": rate, **times, "runs": runs}
+
+
+def every_op_table(profiles: Sequence[Profile]) -> ReportTable:
+    """All ops of all phases; the phases themselves where no profile has ops."""
+    of_phases = [
+        ({"model": profile.model.name, "phase": phase.name}, phase) for profile in profiles for phase in profile.phases
+    ]
+    if any(phase.ops for _, phase in of_phases):
+        names = ("name", "kind", "count", "unit", "time_s")
+        ops = (
+            {**named, **{name: getattr(op, name) for name in names}} for named, phase in of_phases for op in phase.ops
+        )
+        return ReportTable(columns=_EVERY_OP, rows=tuple(ops))
+    rows = (
+        {
+            **named,
+            "time_s": phase.time_s,
+            "statistic": phase.statistic,
+            "samples": len(phase.samples_s) if phase.samples_s else None,
+            "ops": None,
+            "unattributed_s": phase.unattributed_s,
+        }
+        for named, phase in of_phases
+    )
+    return ReportTable(columns=_EVERY_PHASE, rows=tuple(rows))

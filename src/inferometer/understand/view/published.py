@@ -173,7 +173,7 @@ def cited(row: PublishedMeasurement, source: AtlasSource) -> str:
 
 def beside_facts(besides: Sequence[BesidePublished], *, model: str, device: str) -> tuple[Fact, ...]:
     """Lines of a card: what others measured, who, and how far the two are apart; else how many measured otherwise."""
-    from inferometer.known.atlas.nearest import count_published  # noqa: PLC0415 - brings numpy
+    from inferometer.known.atlas.looking import count_published  # noqa: PLC0415 - brings numpy
 
     if besides:
         return tuple(_beside_fact(beside) for beside in besides)

@@ -15,13 +15,12 @@ import numpy as np
 
 from inferometer.core.errors import UnknownNameError
 from inferometer.core.units import format_quantity
-from inferometer.measure.bench.percentiles import percentile_between
-from inferometer.measure.spans.batch import DEVICE
+from inferometer.measure.bench.statistics import percentile_between
 from inferometer.measure.spans.build import batches_of
 from inferometer.measure.spans.flow import flow
 from inferometer.measure.spans.nest import Floats, Ints, covered_ns
 from inferometer.measure.spans.power import uses
-from inferometer.measure.spans.recording import Recording
+from inferometer.measure.spans.recording import DEVICE, Recording
 from inferometer.measure.spans.span_stats import SpanStats, stats_of_all
 from inferometer.understand.view.dataflow import phase_tables
 from inferometer.understand.view.drawing import draw

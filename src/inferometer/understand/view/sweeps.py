@@ -1,19 +1,15 @@
 """The rows of a sweep for people: the inputs that differ, and the results."""
 
-from __future__ import annotations
-
 from itertools import islice
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from inferometer.core.errors import InferometerError
 from inferometer.core.units import counted
 from inferometer.predict.sweep.columns import COLUMNS, INPUTS, LOADING, RUNNING
+from inferometer.predict.sweep.rows import Rows, RowSource
 from inferometer.understand.view.cards import Card, View
 from inferometer.understand.view.phrases import interval_text
 from inferometer.understand.view.table import Column, ReportTable, columns, filled
-
-if TYPE_CHECKING:
-    from inferometer.predict.sweep.rows import Rows, RowSource
 
 _FIRST = 10  # rows of a sweep that a notebook shows
 _OUTPUTS = columns(

@@ -13,12 +13,11 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from inferometer.measure.spans.batch import READINGS, SpanBatch
 from inferometer.measure.spans.build import Titles, batches_of
 from inferometer.measure.spans.nest import Ints, by_lane
 from inferometer.measure.spans.power import Series
 from inferometer.measure.spans.record import NOTE
-from inferometer.measure.spans.recording import Lane, Recording, RecordingRun
+from inferometer.measure.spans.recording import READINGS, Lane, Recording, RecordingRun, SpanBatch
 from inferometer.version import __version__
 
 _ARGUMENTS = ("phase", "layer", "token", "tokens", "context", "flops", "bytes", "energy", *READINGS)

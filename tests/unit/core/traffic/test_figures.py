@@ -4,9 +4,8 @@ import numpy as np
 import pytest
 
 from inferometer.core.errors import DomainError
-from inferometer.core.served import Distribution, Level, LevelFigures
+from inferometer.core.served import Distribution, Level, LevelFigures, parse_objective
 from inferometer.core.traffic.figures import figures_of, knee_of
-from inferometer.core.traffic.objectives import parse_objective
 from inferometer.core.traffic.spreads import distribution_of_spread, merged, quantile, spread_of
 
 

@@ -7,12 +7,11 @@ import numpy as np
 import pytest
 
 from inferometer.core.errors import DomainError
-from inferometer.core.served import Level, LevelFigures, Objective, RequestColumns, Window
+from inferometer.core.served import Level, LevelFigures, Objective, RequestColumns, Window, parse_objective
 from inferometer.core.traffic.arrivals import Arrivals, arrival_times
 from inferometer.core.traffic.demand import Sharing, closed_demand, open_demand, trace_demand
 from inferometer.core.traffic.figures import figures_of, headline_of, knee_of, times_of
 from inferometer.core.traffic.lengths import draw, parse_lengths
-from inferometer.core.traffic.objectives import parse_objective
 from inferometer.core.traffic.requests import Requests, closed_window, open_window
 from inferometer.core.traffic.spreads import merged, quantile, spread_of, weighted_spread
 from inferometer.core.traffic.traces import RequestTrace

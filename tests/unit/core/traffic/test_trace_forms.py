@@ -10,9 +10,8 @@ import numpy as np
 import pytest
 
 from inferometer.core.errors import DomainError, FormatError, MissingDependencyError
-from inferometer.core.traffic.agents import Agents, made_up
 from inferometer.core.traffic.arrivals import Arrivals
-from inferometer.core.traffic.demand import trace_demand
+from inferometer.core.traffic.demand import Agents, made_up, trace_demand
 from inferometer.core.traffic.lengths import Lengths
 from inferometer.core.traffic.traces import part_of, read_trace, repeated_tokens, scaled, written_trace
 

@@ -117,6 +117,7 @@ def test_a_record_as_long_as_it_claims_is_not_believed(tmp_path):
         ("iperf3.json", {"error": "unable to connect to server"}, "unable to connect"),
         ("iperf3.json", {"end": {}}, "carried nothing"),
         ("iperf3.json", {"end": {"sum_sent": {"bytes": "many", "seconds": 1}}}, "should be a number"),
+        ("iperf3.json", {"end": {"sum_sent": {"bytes": 1e9, "seconds": 1e-300}}}, "no measurement can be"),
         ("lm_eval.json", {"results": {"task": {"alias": "task"}}}, "no scores"),
         ("lm_eval.json", {"total_evaluation_time_seconds": -3}, "total_evaluation_time_seconds"),
         ("mlflow_run.json", {"data": {"metrics": {"loss": "low"}}}, "metrics.loss"),

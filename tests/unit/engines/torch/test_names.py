@@ -5,13 +5,13 @@ from math import isclose
 
 import pytest
 
+from inferometer.core.sizes import bind
 from inferometer.core.workload import Workload
 from inferometer.engines.base import Target
 from inferometer.engines.results.words import kind_of
 from inferometer.engines.torch import eager
 from inferometer.engines.torch.host import modules_renamed
 from inferometer.formats.detect import read_graph
-from inferometer.formats.sizes import bind
 from inferometer.measure.run.correct import Corrected, steady_mean
 from inferometer.measure.run.inputs import make_inputs
 from inferometer.measure.run.layers import graph_layers

@@ -3,10 +3,10 @@
 import pytest
 
 from inferometer.core.errors import FormatError
+from inferometer.core.sizes import bind
 from inferometer.core.workload import Workload
 from inferometer.formats.huggingface.graph import graph_from_config
 from inferometer.formats.resolve import read
-from inferometer.formats.sizes import bind
 from inferometer.known.zoo import model, models
 from inferometer.predict.ask import ask
 from inferometer.predict.options import Options

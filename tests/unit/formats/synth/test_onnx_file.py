@@ -6,8 +6,7 @@ import pytest
 from inferometer.core.binding import Binding
 from inferometer.core.dims import evaluate
 from inferometer.formats.huggingface.graph import graph_from_config
-from inferometer.formats.onnx import reader
-from inferometer.formats.onnx.write import file as write
+from inferometer.formats.onnx import reader, write
 from inferometer.formats.onnx.write.lowering import lower, numbers_of
 from inferometer.formats.synth import synthesise
 from inferometer.formats.synth.weights import whole

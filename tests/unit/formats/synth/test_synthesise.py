@@ -6,7 +6,7 @@ import pytest
 
 from inferometer.core.errors import FormatError, InferometerError, MissingDependencyError, UnknownNameError
 from inferometer.formats.huggingface.graph import graph_from_config
-from inferometer.formats.onnx.write import file as onnx_edge
+from inferometer.formats.onnx import write as onnx_edge
 from inferometer.formats.synth import Synthesised, parts_of, synthesise
 
 LLAMA = {

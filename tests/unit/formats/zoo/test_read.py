@@ -6,13 +6,13 @@ import pytest
 
 from inferometer.core.dims import evaluate
 from inferometer.core.errors import DomainError, MissingDependencyError, UnknownNameError
+from inferometer.core.sizes import bind
 from inferometer.core.workload import Workload
 from inferometer.formats.networks import read as reading
 from inferometer.formats.networks.named import read_net, shipped_nets
 from inferometer.formats.networks.shipped import index, networks
 from inferometer.formats.resolve import read
-from inferometer.formats.sizes import bind
-from inferometer.known.networks import network_named
+from inferometer.known.zoo import network_named
 from inferometer.predict.ask import ask, model_graph
 from inferometer.predict.work.count import graph_work
 

@@ -54,9 +54,9 @@ def test_the_batch_is_open_also_where_it_is_multiplied(torch, module):
 
 def test_a_kernel_for_each_image_is_counted_for_each_image(torch):
     """CondConv puts the batch among the channels: a thousand images are a thousand times the work."""
+    from inferometer.core.sizes import bind
     from inferometer.core.workload import Workload
     from inferometer.formats.networks.read import MARK, traced
-    from inferometer.formats.sizes import bind
     from inferometer.predict.work.count import graph_work
     from workshop.networks.recording import recorded
 

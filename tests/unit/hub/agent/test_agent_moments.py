@@ -32,10 +32,10 @@ from inferometer.hub.agent.holding import (
 from inferometer.hub.agent.reference import cool_down, measure_reference, moved
 from inferometer.hub.agent.runner import LEASE, EventLog, _Watch
 from inferometer.hub.agent.serving_hub import AgentPlan, HubAgent
-from inferometer.hub.agent.told import EventTail, ToldLog
 from inferometer.hub.agent.warden import JobLimits, Verdict, Warden, limits_for
 from inferometer.hub.box.seccomp import Refused
 from inferometer.hub.places.artifacts import ArtifactFolder
+from inferometer.hub.places.following import EventTail, ToldLog
 from inferometer.hub.places.hub_client import HubAwayError, HubRefusalError
 from inferometer.measure.bench.loop import LoopProgress
 from unit.hub.web.samples import network
@@ -376,7 +376,7 @@ def test_an_agent_that_comes_back_reads_what_was_told_but_for_half_a_line(tmp_pa
 
 
 def test_so_many_are_told_at_once(tmp_path, monkeypatch):
-    monkeypatch.setattr("inferometer.hub.agent.told._MOST", 2)
+    monkeypatch.setattr("inferometer.hub.places.following._MOST", 2)
     log = ToldLog(tmp_path / "told.jsonl", "j")
     for text in "abc":
         log.note(text)

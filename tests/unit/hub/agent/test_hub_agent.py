@@ -26,11 +26,11 @@ from inferometer.hub.agent.holding import Holding, Seams, ShutOutError
 from inferometer.hub.agent.reference import cool_down, measure_reference
 from inferometer.hub.agent.runner import LEASE, EventLog, _Watch
 from inferometer.hub.agent.serving_hub import AgentPlan, HubAgent, serve_hub
-from inferometer.hub.agent.told import ToldLog
 from inferometer.hub.fleet.desk import FleetDesk
 from inferometer.hub.places import device_side, hub_client
 from inferometer.hub.places.artifacts import ArtifactFolder
 from inferometer.hub.places.base import parse_address
+from inferometer.hub.places.following import ToldLog
 from inferometer.hub.places.hub import HubPlace
 from inferometer.hub.places.hub_client import HubAddress, HubAwayError, HubClient, HubRefusalError
 from inferometer.hub.places.requests import PackedJob

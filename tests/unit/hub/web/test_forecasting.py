@@ -11,8 +11,7 @@ import pytest
 from fakes.fleet import a_result
 from fakes.places import one_layer, packed
 from inferometer.core.codec import document
-from inferometer.core.device import Sourced
-from inferometer.core.roof import Roof
+from inferometer.core.device import Roof, Sourced
 from inferometer.hub.box.found import means_here
 from inferometer.hub.fleet import forecasting
 from inferometer.hub.fleet.desk import FleetDesk

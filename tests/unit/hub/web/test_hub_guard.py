@@ -12,7 +12,7 @@ from starlette.responses import PlainTextResponse
 
 from inferometer.core.errors import DomainError
 from inferometer.core.profile import Run
-from inferometer.hub.web import page_cache, run_cache
+from inferometer.hub.web import caches
 from inferometer.hub.web.answers import HubError, answer, headers_of, status_of
 from inferometer.hub.web.guard import security
 from inferometer.hub.web.guard.people import (
@@ -338,7 +338,7 @@ def cache(app, clock=lambda: 0.0, reap=lambda: None, marks=None):
     async def now():
         return marks[0]
 
-    return page_cache.ListCache(app, SimpleNamespace(now=now), reap, clock)
+    return caches.ListCache(app, SimpleNamespace(now=now), reap, clock)
 
 
 @pytest.mark.parametrize(
@@ -389,7 +389,7 @@ def test_an_error_is_not_kept_and_the_longest_unused_go_first(monkeypatch):
     kept = cache(failing)
     assert [asked(kept, path="/")[0] for _ in range(2)] == [503, 503]
     assert failing.count == 2
-    monkeypatch.setattr(page_cache, "_MOST_BYTES", 16)  # of two answers of eight bytes
+    monkeypatch.setattr(caches, "_MOST_BYTES", 16)  # of two answers of eight bytes
     app = App()
     kept = cache(app)
     for path in ("/projects/a", "/projects/b", "/projects/a", "/projects/c", "/projects/a", "/projects/b"):
@@ -454,7 +454,7 @@ class Runs:
 
 def test_a_run_is_read_once_and_what_may_change_comes_from_the_store():
     store = Runs(a=1)
-    kept = run_cache.RunCache(store)
+    kept = caches.RunCache(store)
     assert kept.get("a")[0].project == "p"
     store.changes = {"project": "q", "name": "n", "tags": ("t",), "status": "killed"}
     run, row = kept.get("a")
@@ -471,16 +471,16 @@ def test_a_run_is_read_once_and_what_may_change_comes_from_the_store():
 def test_runs_that_go_on_or_have_no_profile_are_read_each_time():
     for store in (Runs(a=1), Runs()):
         store.ended = None if store.profiles else 5.0
-        kept = run_cache.RunCache(store)
+        kept = caches.RunCache(store)
         kept.get("a"), kept.get("a")
         assert store.read == ["a", "a"]
 
 
 def test_so_many_runs_are_kept_and_so_many_layers_but_always_the_last(monkeypatch):
-    monkeypatch.setattr(run_cache, "_MOST", 3)
-    monkeypatch.setattr(run_cache, "_MOST_OPS", 10)
+    monkeypatch.setattr(caches, "_MOST", 3)
+    monkeypatch.setattr(caches, "_MOST_OPS", 10)
     store = Runs(a=2, b=2, c=2, d=2, e=8, f=11)
-    kept = run_cache.RunCache(store)
+    kept = caches.RunCache(store)
 
     def after(name):
         kept.get(name)
@@ -493,10 +493,10 @@ def test_so_many_runs_are_kept_and_so_many_layers_but_always_the_last(monkeypatc
 
 def test_an_explanation_is_made_once_for_each_end_of_a_run(monkeypatch):
     made = []
-    monkeypatch.setattr(run_cache, "page_explanation", lambda _profile, name: made.append(name) or name)
-    monkeypatch.setattr(run_cache, "_MOST", 1)
+    monkeypatch.setattr(caches, "page_explanation", lambda _profile, name: made.append(name) or name)
+    monkeypatch.setattr(caches, "_MOST", 1)
     store = Runs(a=1, b=1)
-    kept = run_cache.RunCache(store)
+    kept = caches.RunCache(store)
     assert kept.cached_explanation(store.row("a")) is None
     assert [kept.explanation(name)[1] for name in ("a", "a", "b", "a")] == ["a", "a", "b", "a"]
     assert made == ["a", "b", "a"]

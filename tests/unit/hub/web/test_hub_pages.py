@@ -10,7 +10,6 @@ import pytest
 from starlette.datastructures import QueryParams
 
 from inferometer.api import ask, explanations, gains
-from inferometer.api.edgeprofiler import edgeprofiler_rows
 from inferometer.cli.commands.predict import command as predict_command
 from inferometer.core.codec import decode
 from inferometer.core.errors import MissingDependencyError, UnknownNameError
@@ -28,6 +27,7 @@ from inferometer.hub.web.rendering import data_element, environment
 from inferometer.hub.web.serving import _warm
 from inferometer.predict.flags import FLAGS
 from inferometer.store.values import Filter, RunRow
+from inferometer.understand.accuracy.edgeprofiler import edgeprofiler_rows
 from inferometer.understand.view.charts.samples import run_trend
 from unit.hub.web.samples import HOSTILE, decoder, hub, network
 

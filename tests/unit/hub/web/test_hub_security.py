@@ -524,7 +524,7 @@ def test_a_port_that_is_taken_is_an_error_with_a_remedy():
 
 
 def test_a_list_that_is_kept_shows_when_a_process_is_gone(tmp_path, monkeypatch):
-    monkeypatch.setattr("inferometer.hub.web.page_cache._LOOK_S", 0.0)
+    monkeypatch.setattr("inferometer.hub.web.caches._LOOK_S", 0.0)
     begin = (
         "import sys; from inferometer.store import open_store; open_store(sys.argv[1]).begin(); print(1, flush=True)"
     )

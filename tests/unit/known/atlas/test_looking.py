@@ -7,12 +7,10 @@ import pytest
 
 import inferometer
 from inferometer.core.errors import DomainError, UnknownNameError
-from inferometer.known.atlas import own
-from inferometer.known.atlas.looking import atlas
+from inferometer.known.atlas import reading
+from inferometer.known.atlas.looking import AtlasComparison, atlas, count_published, nearest_published
 from inferometer.known.atlas.measurement import PublishedMeasurement
-from inferometer.known.atlas.nearest import AtlasComparison, count_published, nearest_published
-from inferometer.known.atlas.shipped import load, own_folder
-from inferometer.known.atlas.storing import write_table
+from inferometer.known.atlas.shipped import load, own_folder, write_table
 from inferometer.known.atlas.table import table_of
 
 TIDY = "device,model,engine,quantity,figure,figure_unit,batch,weights,date\n"
@@ -79,37 +77,37 @@ def test_a_table_of_ones_own_joins_and_leaves(tmp_path):
     path = _file(
         tmp_path, "my board,my net,my engine,forward,80,ms,1,i8,2026-11-01", "my board,my net,,stream,9,kg,1,,"
     )
-    added = own.add(path)
+    added = reading.add(path)
     assert (added.dataset, added.rows, len(added.set_aside)) == ("mine-table", 1, 1)
     (row,) = atlas(model="my net").rows()
     assert (row.dataset, row.file, row.line, row.seconds) == ("mine-table", "Mine table.csv", 2, 0.08)
-    own.remove("mine-table")
+    reading.remove("mine-table")
     with pytest.raises(UnknownNameError):
         atlas(model="my net")
 
 
 def test_a_table_needs_a_free_name(tmp_path):
     path = _file(tmp_path, "my board,my net,my engine,forward,80,ms,1,i8,2026-11-01")
-    own.add(path, name="a")
+    reading.add(path, name="a")
     with pytest.raises(DomainError, match="--again"):
-        own.add(path, name="a")
+        reading.add(path, name="a")
     with pytest.raises(DomainError, match="has a dataset timm already"):
-        own.add(path, name="timm")
+        reading.add(path, name="timm")
     with pytest.raises(DomainError, match="small letters"):
-        own.add(path, name="../a")
-    assert own.add(path, name="a", again=True).rows == 1
+        reading.add(path, name="../a")
+    assert reading.add(path, name="a", again=True).rows == 1
     with pytest.raises(UnknownNameError, match="Yours are: a"):
-        own.remove("b")
+        reading.remove("b")
 
 
 def test_a_figure_that_the_atlas_has_and_one_that_cannot_be_are_set_aside(tmp_path):
     first = _file(tmp_path, "my board,my net,my engine,forward,80,ms,1,i8,2026-11-01")
-    own.add(first, name="a")
+    reading.add(first, name="a")
     second = _file(
         tmp_path, "my board,my net,my engine,forward,80,ms,1,i8,2026", "my board,my net,my engine,forward,1,ms,1,i8,",
         "my board,my net,my engine,forward,90,ms,1,i8,", name="b.csv",
     )  # fmt: skip
-    added = own.add(second, doubts=(lambda row: "too fast." if row.seconds < 0.01 else None,))
+    added = reading.add(second, doubts=(lambda row: "too fast." if row.seconds < 0.01 else None,))
     assert added.rows == 1
     assert [str(aside) for aside in added.set_aside] == [
         "b.csv, line 2: the atlas has this figure already: a, line 2.",

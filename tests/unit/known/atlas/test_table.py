@@ -11,8 +11,16 @@ from hypothesis import strategies as st
 from inferometer.core.errors import DomainError, FormatError, SchemaError, UnitError, UnknownNameError
 from inferometer.known.atlas.measurement import QUANTITIES, RATES, TIMES, PublishedMeasurement, seconds_of, unit_named
 from inferometer.known.atlas.names import timm_names
-from inferometer.known.atlas.shipped import index, load, shipped_datasets, source_named, sources, tables_with
-from inferometer.known.atlas.storing import read_table, write_table
+from inferometer.known.atlas.shipped import (
+    index,
+    load,
+    read_table,
+    shipped_datasets,
+    source_named,
+    sources,
+    tables_with,
+    write_table,
+)
 from inferometer.known.atlas.table import joined, table_of
 from workshop.atlas.renaming import renamed
 

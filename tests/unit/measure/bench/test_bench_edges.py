@@ -28,7 +28,6 @@ from inferometer.measure.bench.compare import (
     scalars,
 )
 from inferometer.measure.bench.gate import failed, parse_gate
-from inferometer.measure.bench.percentiles import order_ranks, percentile_between, percentile_documents
 from inferometer.measure.bench.ranks import (
     _cut,
     _exact_p,
@@ -47,6 +46,9 @@ from inferometer.measure.bench.statistics import (
     drift,
     is_steady,
     minimum_detectable_effect,
+    order_ranks,
+    percentile_between,
+    percentile_documents,
     runs_needed,
     steady_from,
     student_quantile,

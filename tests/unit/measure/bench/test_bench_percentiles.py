@@ -13,7 +13,7 @@ from inferometer.cli.run import cli
 from inferometer.core.errors import DomainError
 from inferometer.core.profile import Phase
 from inferometer.core.statistics import needed
-from inferometer.measure.bench.percentiles import order_ranks, percentile_between, percentile_documents
+from inferometer.measure.bench.statistics import order_ranks, percentile_between, percentile_documents
 from inferometer.understand.view.measured import percentile_fact
 
 SHARES = (0.01, 0.05, 0.5, 0.9, 0.95, 0.99, 0.999)

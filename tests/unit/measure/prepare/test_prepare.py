@@ -20,12 +20,12 @@ from inferometer.formats.resolve import read
 from inferometer.known.engines import engine
 from inferometer.measure.prepare import carrying_out, proof, run
 from inferometer.measure.prepare import search as searching
+from inferometer.measure.prepare.artifact import source_of
 from inferometer.measure.prepare.calibration import ports_of, write_calibration
 from inferometer.measure.prepare.carrying_out import _key, _size, answer_of, model_files
 from inferometer.measure.prepare.proof import MeasuredGain, ProvedFile, _gain, after_step, of_file_and_engine
 from inferometer.measure.prepare.run import Prepared, PrepareRequest, prepare, prepared_document
 from inferometer.measure.prepare.search import Found, with_best
-from inferometer.measure.prepare.source import source_of
 from inferometer.measure.prepare.steps import step_named
 from inferometer.measure.run import model as running
 from inferometer.measure.run.inputs import make_inputs

@@ -11,10 +11,9 @@ from inferometer.core.settings import cache_folder
 from inferometer.formats import synth
 from inferometer.known.engines import engine
 from inferometer.measure.prepare import artifact as origins
-from inferometer.measure.prepare import source as sources
-from inferometer.measure.prepare.artifact import Origin, keep_origin, origin_of
+from inferometer.measure.prepare import artifact as sources
+from inferometer.measure.prepare.artifact import Origin, keep_origin, origin_of, source_of, starting_format
 from inferometer.measure.prepare.chain import chain_for, format_meant, formats_for, goals_of
-from inferometer.measure.prepare.source import source_of, starting_format
 from inferometer.measure.prepare.steps import STEPS, require_tool, step_named
 
 INTEGERS = {"i8", "i4"}

@@ -10,7 +10,7 @@ from inferometer.engines.host import threads_of
 from inferometer.known.engines import engine
 from inferometer.measure.bench.compare import ComparedMetric
 from inferometer.measure.prepare.run import PrepareRequest
-from inferometer.measure.prepare.tune import Setting, tune
+from inferometer.measure.prepare.search import Setting, tune
 from inferometer.understand.view.prepared import tuned_table
 
 SPINNING, ARENA = "session.intra_op.allow_spinning", "enable_cpu_mem_arena"

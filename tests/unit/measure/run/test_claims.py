@@ -3,10 +3,10 @@
 import pytest
 
 from inferometer.core.profile import OpTime, Phase
+from inferometer.core.sizes import bind
 from inferometer.core.workload import Workload
 from inferometer.engines.base import Kernel
 from inferometer.formats.resolve import read
-from inferometer.formats.sizes import bind
 from inferometer.measure.run.correct import Corrected, correct
 from inferometer.measure.run.layers import graph_layers
 from inferometer.measure.run.ops import claims_of, measured_ops, with_steps

@@ -8,7 +8,7 @@ import pytest
 
 from fakes.closed_sums import unclosed
 from inferometer.core.profile import ModelFacts, OpTime, Phase
-from inferometer.core.steps import KEPT_STEPS
+from inferometer.core.request import KEPT_STEPS
 from inferometer.core.workload import Workload
 from inferometer.engines.base import Event, Kernel
 from inferometer.formats.resolve import read

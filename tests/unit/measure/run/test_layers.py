@@ -4,10 +4,10 @@ import pytest
 
 from inferometer.core.binding import Binding
 from inferometer.core.graph import Block, Graph, Op
+from inferometer.core.sizes import bind
 from inferometer.core.workload import Precision, Workload
 from inferometer.engines.base import Kernel
 from inferometer.formats.resolve import read
-from inferometer.formats.sizes import bind
 from inferometer.measure.run.correct import correct
 from inferometer.measure.run.layers import graph_layers, layer_kind
 from inferometer.measure.run.ops import measured_ops

@@ -334,7 +334,7 @@ def test_layers_are_found_by_the_names_that_files_store_their_weights_under():
 
 
 def graph_binding():
-    from inferometer.formats.sizes import bind
+    from inferometer.core.sizes import bind
 
     return bind(graph(), subject(prompt=4).workload, {"query": 4, "context": 0})
 

@@ -16,10 +16,10 @@ import pytest
 
 from inferometer.core.codec import document
 from inferometer.core.profile import EnergyFacts, Environment, ModelFacts
+from inferometer.core.sizes import bind
 from inferometer.core.workload import Precision, Workload
 from inferometer.engines.base import Event, Kernel, Opened, Stage
 from inferometer.formats.huggingface import graph_from_config
-from inferometer.formats.sizes import bind
 from inferometer.known import device
 from inferometer.measure.bench.loop import LoopSamples
 from inferometer.measure.run.assemble import MeasuredSubject, assemble_profile

@@ -10,7 +10,6 @@ from inferometer.core.errors import SchemaError
 from inferometer.core.trace import Segment, Span, Trace
 from inferometer.measure.spans import energy, from_trace, load, merge, nest, sensors
 from inferometer.measure.spans.attribution import attribute, calls_of, time_by_layer, trend_of
-from inferometer.measure.spans.batch import SpanBatch
 from inferometer.measure.spans.build import build
 from inferometer.measure.spans.files import SpanFile, _placed, _process_numbers, _shift_ns, _sound, run_of
 from inferometer.measure.spans.flow import Repeat, Stretch, flow, fold, stretches
@@ -18,6 +17,7 @@ from inferometer.measure.spans.keeping import Everything, Reservoir, Ring, Spill
 from inferometer.measure.spans.meters import MeterLevel, PeakMeter
 from inferometer.measure.spans.power import Power, Series, energy_curve, energy_of_spans, uses
 from inferometer.measure.spans.recorder import Watcher
+from inferometer.measure.spans.recording import SpanBatch
 from inferometer.measure.spans.span_stats import stats, stats_of_all
 
 

@@ -8,8 +8,7 @@ import pytest
 
 from inferometer import predict
 from inferometer.core.calibration import Calibration, Utilisation
-from inferometer.core.device import Device, Memory, Sourced
-from inferometer.core.roof import Roof
+from inferometer.core.device import Device, Memory, Roof, Sourced
 from inferometer.predict.basis.files import own_folder, write_calibration
 from inferometer.predict.basis.roof import machine_roof
 from inferometer.predict.sweep import run_study, stream, study_of

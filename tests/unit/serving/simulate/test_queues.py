@@ -9,9 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from inferometer.core.scheduler import SchedulerRules
-from inferometer.core.traffic.agents import Agents, made_up
-from inferometer.core.traffic.demand import Demand, Sharing, trace_demand
+from inferometer.core.engine import SchedulerRules
+from inferometer.core.traffic.demand import Agents, Demand, Sharing, made_up, trace_demand
 from inferometer.core.traffic.lengths import Lengths
 from inferometer.core.traffic.requests import Requests
 from inferometer.known.schedulers import scheduler_of, schedulers

@@ -11,7 +11,7 @@ from click.testing import CliRunner
 import inferometer as im
 from inferometer.cli.run import cli
 from inferometer.known.atlas.shipped import load
-from inferometer.known.networks import network_named
+from inferometer.known.zoo import network_named
 from inferometer.measure.calibrate.priors.cases import _not_asked, variants_of
 from inferometer.measure.calibrate.priors.judged import DEVICE_OUT, FEW, SEEN
 from inferometer.understand.accuracy.atlas_file import accuracy_document, judge_atlas

@@ -12,8 +12,7 @@ from inferometer.core.units import counted
 from inferometer.measure.bench.compare import compare
 from inferometer.measure.bench.plan import Plan
 from inferometer.understand.explanation import explanation_document
-from inferometer.understand.findings import FINDERS
-from inferometer.understand.pages import pages
+from inferometer.understand.findings import FINDERS, pages
 from inferometer.understand.view.explanations import evidence_text, explanation_page
 from inferometer.understand.view.measured import (
     comparison_markdown,

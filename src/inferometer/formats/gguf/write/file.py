@@ -37,7 +37,7 @@ def _centred(units: Array, levels: int) -> Array:
 
 
 def _raised(units: Array, levels: int) -> Array:
-    """Levels 0 … levels − 1 from the lowest number up."""
+    """Each number as a level, from 0 for the lowest up to levels − 1."""
     return (((units.astype(np.int32) + 32768) * (levels - 1) + 32768) >> 16).astype(np.uint8)
 
 

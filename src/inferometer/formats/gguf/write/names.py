@@ -27,7 +27,7 @@ class WrittenTensor:
     layer: int = 0
     matrix: bool = False  # may be quantised
     transposed: bool = False  # its one part is stored the other way round
-    heads: int = 0  # of so many heads the two halves are interleaved
+    heads: int = 0  # the number of heads whose two halves are interleaved
 
     @property
     def elements(self) -> int:

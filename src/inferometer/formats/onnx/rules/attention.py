@@ -37,7 +37,7 @@ class Heads:
         return self.batch, self.queries, algebra.mul(self.heads, self.value_dim)
 
     def shapes(self, tokens: Dim) -> tuple[Shape, Shape, Shape, Shape]:
-        """The result, the caches of keys and values that hold so many tokens, and the scores."""
+        """The result, the caches of keys and values, each of that many tokens, and the scores."""
         return (
             self.output,
             (self.batch, self.kv_heads, tokens, self.head_dim),

@@ -350,7 +350,7 @@ def _operator(operator: WrittenOperator, code: int) -> TableNode:
 
 
 def _options(member: int, given: Mapping[str, Any]) -> dict[int, Any]:
-    """Options by the numbers their fields have; those that are not given have the file's defaults."""
+    """Options by the numbers their fields have; an option that is not given has the file's default."""
     fields: dict[int, Any] = {}
     for name, value in given.items():
         number, letter, _ = OPTIONS[member][name]

@@ -4,8 +4,6 @@ asyncssh works in a loop of its own, in a thread; the rest of the program waits 
 go wrong is said here, with what to do about it.
 """
 
-from __future__ import annotations
-
 import asyncio
 import errno
 import json
@@ -14,20 +12,17 @@ import re
 import shlex
 import socket
 import threading
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import asyncssh
 
 from inferometer.core.errors import PlaceError
 from inferometer.hub.places import device_side
 from inferometer.hub.places.artifacts import chunks_from
-
-if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
-
-    from inferometer.hub.places.base import PlaceAddress
+from inferometer.hub.places.base import PlaceAddress
 
 _CONNECT_S = 20.0
 _KEEPALIVE_S = 15

@@ -3,28 +3,27 @@
 The job that it answers with is the one to submit, so that what was shown is what is measured.
 """
 
-from __future__ import annotations
-
 import base64
 import shlex
+from collections.abc import Mapping, Sequence
 from pathlib import Path, PurePosixPath
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any, Literal
 from urllib.parse import quote
 
 from fastapi import APIRouter
 from pydantic import Base64Bytes, BaseModel, ConfigDict, Field, ValidationError
-from starlette.requests import Request  # noqa: TC002 - FastAPI reads the annotations
-from starlette.responses import Response  # noqa: TC002 - as above
+from starlette.requests import Request
+from starlette.responses import Response
 
 from inferometer.core.codec import document
 from inferometer.core.errors import DomainError, FormatError
-from inferometer.core.job import JobFile, JobModel, may_carry
+from inferometer.core.job import Job, JobFile, JobModel, may_carry
 from inferometer.core.plugins import load_all
 from inferometer.core.units import format_duration, parse_quantity
 from inferometer.core.workload import Workload
-from inferometer.formats.base import HEAD_BYTES, Peek
+from inferometer.formats.base import HEAD_BYTES, Peek, Reader
 from inferometer.formats.detect import choose_reader
-from inferometer.hub.fleet.desk import sender_of
+from inferometer.hub.fleet.desk import FleetDesk, sender_of
 from inferometer.hub.places.requests import (
     Calibrating,
     Judging,
@@ -40,13 +39,6 @@ from inferometer.hub.web.guard.security import own_address
 from inferometer.hub.web.pages.fleet import device_choices
 from inferometer.hub.web.pages.serving import STARTED, read_form
 from inferometer.measure.run.model import MeasureRequest
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from inferometer.core.job import Job
-    from inferometer.formats.base import Reader
-    from inferometer.hub.fleet.desk import FleetDesk
 
 LONGEST_S = 3600.0  # of a calibration that a page starts
 _USUAL = "http://127.0.0.1:8077"  # where the command looks for a hub by itself

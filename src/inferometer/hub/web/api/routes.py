@@ -3,14 +3,12 @@
 msgspec writes the responses from the values themselves, and the description comes from the same values.
 """
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from fastapi import FastAPI
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
-from starlette.requests import Request  # noqa: TC002 - FastAPI reads the annotations
+from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from inferometer.core.errors import InferometerError
@@ -22,12 +20,10 @@ from inferometer.hub.web.api import fleet as api_fleet
 from inferometer.hub.web.api import new_runs as api_new_runs
 from inferometer.hub.web.api import people as api_people
 from inferometer.hub.web.api import runs as api_runs
+from inferometer.hub.web.guard.rules import Rules
 from inferometer.store.errors import StoreError
+from inferometer.store.store import Store
 from inferometer.version import __version__
-
-if TYPE_CHECKING:
-    from inferometer.hub.web.guard.rules import Rules
-    from inferometer.store.store import Store
 
 
 def create_api(store: Store, rules: Rules, desk: FleetDesk | None = None) -> FastAPI:

@@ -1,15 +1,8 @@
 """Look up names from a request in the catalog only: a path would let a visitor read files of this machine."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
-from inferometer.core.device import is_local
+from inferometer.core.device import Device, is_local
 from inferometer.core.errors import UnknownNameError
-
-if TYPE_CHECKING:
-    from inferometer.core.device import Device
-    from inferometer.core.profile import JudgedBy, Profile
+from inferometer.core.profile import JudgedBy, Profile
 
 
 def catalog_device(name: str) -> Device:

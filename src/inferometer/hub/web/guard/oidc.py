@@ -4,8 +4,6 @@ Any provider that publishes a discovery document will do. What it says is believ
 audience, times and nonce were checked; PyJWT does that, since signatures are no place for code of one's own.
 """
 
-from __future__ import annotations
-
 import base64
 import hashlib
 import hmac
@@ -15,19 +13,15 @@ import threading
 import time
 import urllib.error
 import urllib.request
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Mapping
+from typing import Any
 from urllib.parse import quote, urlencode, urlsplit
 
 from inferometer.core.errors import DomainError, MissingDependencyError
 from inferometer.core.frozen import frozen
 from inferometer.core.json_text import parse_json
 from inferometer.hub.web.answers import HubError
-from inferometer.hub.web.guard.rules import is_loopback
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
-    from inferometer.hub.web.guard.rules import OidcRules
+from inferometer.hub.web.guard.rules import OidcRules, is_loopback
 
 _ALGORITHMS = ("RS256", "ES256")  # signatures by keys of which we know the public half; never HS256, never none
 _MOST_BYTES = 1_000_000

@@ -5,28 +5,22 @@ a project that is not theirs is answered like one that does not exist. What they
 403. A hub without tokens has one user, who owns everything.
 """
 
-from __future__ import annotations
-
+from collections.abc import Callable
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, TypedDict, TypeVar, Unpack
+from typing import Any, TypedDict, TypeVar, Unpack
 
+from starlette.requests import Request
+
+from inferometer.core.profile import Run
 from inferometer.hub.web.answers import HubError
 from inferometer.hub.web.guard.security import VISITOR, client_of
 from inferometer.store import names
 from inferometer.store.audit import Deed
 from inferometer.store.errors import StoreError
 from inferometer.store.opened import OpenedStore
-from inferometer.store.values import Project
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from starlette.requests import Request
-
-    from inferometer.core.profile import Run
-    from inferometer.store.queue.values import FleetDevice, JobRow
-    from inferometer.store.store import Store
-    from inferometer.store.values import Role, RunRow, Visitor
+from inferometer.store.queue.values import FleetDevice, JobRow
+from inferometer.store.store import Store
+from inferometer.store.values import Project, Role, RunRow, Visitor
 
 LOCAL_USER = "local"  # whoever uses a hub that needs no token: this machine's user
 Seen = TypeVar("Seen", bound=OpenedStore)
@@ -55,13 +49,13 @@ def seen(request: Request, store: Seen) -> Seen:
 
 
 def acting(
-    request: Request, store: Seen, action: str, *, project: str | None = None, **about: Unpack[About]
+    request: Request, store: Seen, action: str, *, project: str | None = None, **about: "Unpack[About]"
 ) -> Seen:  # fmt: skip
     """The store, or the queue, as whoever asks sees it; what they write through it goes into the audit log."""
     return seen(request, store).doing(_deed(request, action, project=project, **about))
 
 
-def _deed(request: Request, action: str, *, project: str | None = None, **about: Unpack[About]) -> Deed:
+def _deed(request: Request, action: str, *, project: str | None = None, **about: "Unpack[About]") -> Deed:
     visitor = visitor_of(request)
     return Deed(
         user=user_of(request), action=action, project=project, address=client_of(request), **about,

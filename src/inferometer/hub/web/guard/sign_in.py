@@ -3,13 +3,11 @@
 The cookie is not the token, and ends at the hub: by signing out, after half a day without use, with the token.
 """
 
-from __future__ import annotations
-
 from functools import partial
-from typing import TYPE_CHECKING
 from urllib.parse import parse_qs, urlsplit
 
 from anyio import to_thread
+from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 from starlette.routing import Route
 
@@ -17,17 +15,20 @@ from inferometer.core.errors import InferometerError
 from inferometer.hub.web.answers import HubError, status_of, told
 from inferometer.hub.web.guard.oidc import OidcProvider, allowed, new_attempt, read_attempt
 from inferometer.hub.web.guard.people import acting
-from inferometer.hub.web.guard.security import VISITOR, client_of, cookie_name, own_address, session_text, speaks_https
+from inferometer.hub.web.guard.rules import Rules
+from inferometer.hub.web.guard.security import (
+    VISITOR,
+    RateLimit,
+    client_of,
+    cookie_name,
+    own_address,
+    session_text,
+    speaks_https,
+)
 from inferometer.hub.web.rendering import render_template
 from inferometer.store.audit import Deed
+from inferometer.store.store import Store
 from inferometer.store.visitors import LONGEST_S
-
-if TYPE_CHECKING:
-    from starlette.requests import Request
-
-    from inferometer.hub.web.guard.rules import Rules
-    from inferometer.hub.web.guard.security import RateLimit
-    from inferometer.store.store import Store
 
 _WRONG = "This token is not valid here: it is unknown, expired, revoked, or may not read."
 _ENDED = "You were signed out: your session has ended, or its token has expired or was revoked."

@@ -1,12 +1,11 @@
 """The values for the templates of devices, formulas, predictions and sweeps."""
 
-from __future__ import annotations
-
 import time
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import urlencode
 
 import numpy as np
+from starlette.datastructures import QueryParams
 
 from inferometer.core.dtypes import DTYPES
 from inferometer.core.errors import UnitError
@@ -16,6 +15,7 @@ from inferometer.known import device, devices, models
 from inferometer.known.atlas.looking import atlas
 from inferometer.known.atlas.measurement import QUANTITIES
 from inferometer.known.atlas.shipped import known_models, load, own_datasets, shipped_datasets, source_named
+from inferometer.known.atlas.table import AtlasTable
 from inferometer.known.files import row_named
 from inferometer.known.formulas.listing import formula_document
 from inferometer.known.formulas.registry import SECTIONS, all_formulas, find_formula
@@ -26,11 +26,6 @@ from inferometer.understand.view.charts.render import COLOURS, column_title
 from inferometer.understand.view.published import listing_row
 from inferometer.understand.view.records import device_record, model_record
 from inferometer.understand.view.table import cell_text
-
-if TYPE_CHECKING:
-    from starlette.datastructures import QueryParams
-
-    from inferometer.known.atlas.table import AtlasTable
 
 _FIRST_MODEL, _FIRST_DEVICES = "llama-3.2-1b", ("nvidia-h200", "nvidia-l4", "raspberry-pi-5")
 _FORMATS = ("f32", "bf16", "f16", "f8e4m3", "i8", "q8_0", "q6_k", "q5_k", "q4_k", "q4_0", "i4", "q3_k", "q2_k")

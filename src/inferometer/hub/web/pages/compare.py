@@ -1,28 +1,22 @@
 """The values for the compare page: every run against the first, the baseline, and what differs between them."""
 
-from __future__ import annotations
-
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from itertools import cycle
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import urlencode
 
 from inferometer.core.errors import DomainError, InferometerError
-from inferometer.core.steps import kept_steps
+from inferometer.core.profile import Phase, Profile, Run
+from inferometer.core.request import kept_steps
 from inferometer.core.units import format_quantity
 from inferometer.hub.web.pages.run import environment_text
-from inferometer.measure.bench.compare import compare
+from inferometer.measure.bench.compare import ComparedMetric, Comparison, compare
 from inferometer.understand.changes import changes_between, sentence_of
 from inferometer.understand.view.charts.render import COLOURS
 from inferometer.understand.view.charts.samples import difference_chart
 from inferometer.understand.view.measured import verdict_text
 from inferometer.understand.view.phrases import formats_of
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from inferometer.core.profile import Phase, Profile, Run
-    from inferometer.measure.bench.compare import ComparedMetric, Comparison
 
 _MOST_LAYERS = 500
 _DETAILED = 7  # comparisons that are shown layer by layer

@@ -1,14 +1,9 @@
 """Drawings of a profile: one generation, or one pass, laid out in time; and its layers, as small as in a list."""
 
-from __future__ import annotations
-
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
-from inferometer.core.steps import kept_steps
-
-if TYPE_CHECKING:
-    from inferometer.core.profile import Phase, Profile
+from inferometer.core.profile import Phase, Profile
+from inferometer.core.request import kept_steps
 
 _MOST_SPANS = 40_000  # a drawing of more shows nothing more
 
@@ -38,7 +33,7 @@ def _drawable(phase: Phase) -> Phase:
     return replace(phase, ops=ops, op_context=tuple(phase.op_context[place] for place in kept))
 
 
-_BARS, _WIDE, _HIGH = 48, 96, 20  # of a thumbnail: so many bars at most, in pixels
+_BARS, _WIDE, _HIGH = 48, 96, 20  # of a thumbnail: the most bars, and its size in pixels
 
 
 def layers_svg(profile: Profile | None) -> str:

@@ -3,17 +3,13 @@
 A page must appear even if the explanation of an odd profile fails, so what goes wrong here is left out, not raised.
 """
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from inferometer.core.errors import InferometerError
 from inferometer.core.finding import Finding
 from inferometer.core.frozen import frozen
-
-if TYPE_CHECKING:
-    from inferometer.core.profile import Profile
-    from inferometer.understand.attribution import Breakdown
+from inferometer.core.profile import Profile
+from inferometer.understand.attribution import Breakdown
 
 _MOST_ROWS = 8
 _MACHINE = "environment."  # how the codes of findings begin that are about the machine
@@ -24,7 +20,7 @@ _UNREADABLE = (InferometerError, ArithmeticError, ValueError)  # odd numbers in 
 class PageExplanation:
     """The rows of each of `tables`, the largest first, and its remainder add up to the whole.
 
-    `findings` begin with what is wrong, then come those that would surely gain most.
+    `findings` begin with what is wrong; the changes that would surely gain most follow.
     """
 
     headline: str | None = None

@@ -1,30 +1,23 @@
 """The pages of the fleet: its devices, one device, the queue, one job."""
 
-from __future__ import annotations
-
+from collections.abc import Mapping, Sequence
 from statistics import median
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from starlette.requests import Request
+from starlette.responses import Response
 from starlette.routing import Route
 
 from inferometer.core.units import format_capacity
 from inferometer.hub.agent.facts import device_name
+from inferometer.hub.fleet.desk import FleetDesk
 from inferometer.hub.fleet.starting import queue_place, starts_in
 from inferometer.hub.web.guard.people import may, may_cancel, may_control, seen, visitor_of
 from inferometer.hub.web.pages.routes import html_page, with_error_page
+from inferometer.store.queue.fleet import Fleet
 from inferometer.store.queue.trust import grade
-from inferometer.store.queue.values import HELD, fails_often
+from inferometer.store.queue.values import HELD, FleetDevice, JobRow, LeaseCheck, fails_often
 from inferometer.store.queue.wanted import fits
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from starlette.requests import Request
-    from starlette.responses import Response
-
-    from inferometer.hub.fleet.desk import FleetDesk
-    from inferometer.store.queue.fleet import Fleet
-    from inferometer.store.queue.values import FleetDevice, JobRow, LeaseCheck
 
 _DAY_S = 86_400.0
 _SKEW_S = 2.0  # a message may be so long under way

@@ -1,21 +1,14 @@
 """The pages of people: my tokens and sessions, a project's members and links, and the audit log."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
+from starlette.requests import Request
+from starlette.responses import Response
 from starlette.routing import Route
 
 from inferometer.hub.web.guard.people import may, owned_projects, seen, user_of, visitor_of
 from inferometer.hub.web.pages.routes import html_page, with_error_page
 from inferometer.store.audit import AuditFilter
+from inferometer.store.store import Store
 from inferometer.store.values import ROLES, SCOPES
-
-if TYPE_CHECKING:
-    from starlette.requests import Request
-    from starlette.responses import Response
-
-    from inferometer.store.store import Store
 
 _ENTRIES = 100
 

@@ -6,7 +6,6 @@ from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
 from inferometer.api import ask, gains
-from inferometer.api.edgeprofiler import edgeprofiler_rows
 from inferometer.core.codec import document
 from inferometer.core.dtypes import is_gguf_block
 from inferometer.core.errors import DomainError, InferometerError, UnknownNameError
@@ -17,7 +16,7 @@ from inferometer.hub.web.guard.catalog_names import catalog_device, catalog_mode
 from inferometer.known import model as catalog_row
 from inferometer.known.engines import engine, ranked_engines
 from inferometer.known.files import names_of, row_named
-from inferometer.predict.applicable import SIZES, meaningful
+from inferometer.predict.applicable import SIZES, meaningful, unused
 from inferometer.predict.ask import model_graph
 from inferometer.predict.basis.files import SHIPPED, files_in, name_start, own_folder, read_calibration
 from inferometer.predict.change import parse_change
@@ -26,7 +25,7 @@ from inferometer.predict.flags import parse_sizes
 from inferometer.predict.options import HostCosts, Options, Speculative
 from inferometer.predict.running import has_images
 from inferometer.predict.served.question import serving_answer
-from inferometer.predict.unused import unused
+from inferometer.understand.accuracy.edgeprofiler import edgeprofiler_rows
 from inferometer.understand.view.predictions import time_by_rung
 from inferometer.understand.view.records import model_record
 

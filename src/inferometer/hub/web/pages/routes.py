@@ -1,38 +1,27 @@
 """The pages. Each reads the store or the catalog and fills a template; none computes anything itself."""
 
-from __future__ import annotations
-
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any
 from urllib.parse import urlencode
 
 import msgspec
+from starlette.datastructures import QueryParams
+from starlette.requests import Request
 from starlette.responses import FileResponse, HTMLResponse, PlainTextResponse, RedirectResponse, Response
 from starlette.routing import Route
 
 from inferometer.core.errors import DomainError, InferometerError
 from inferometer.core.frozen import frozen
+from inferometer.core.profile import Run
 from inferometer.hub.web.answers import error_page
+from inferometer.hub.web.caches import RunCache
 from inferometer.hub.web.guard.people import may, may_change, noted, seen
 from inferometer.hub.web.rendering import render_template
-from inferometer.hub.web.run_cache import RunCache
-from inferometer.store.values import SORTS, Filter
+from inferometer.store.store import Store
+from inferometer.store.values import SORTS, Filter, RunRow
 from inferometer.understand.view.runs import machine_names
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from starlette.requests import Request
-
-    from inferometer.core.profile import Run
-    from inferometer.store.store import Store
-    from inferometer.store.values import RunRow
-
-    Page = Callable[[Request], Response]
-    from collections.abc import Iterable, Iterator, Mapping
-
-    from starlette.datastructures import QueryParams
-
+Page = Callable[[Request], Response]
 
 # A page of runs, as the URL asks for it: how to filter and sort, which columns to show, and where to continue.
 
@@ -95,7 +84,7 @@ class RunListing:
     sort: str = "-created"
     limit: int = _ROWS
     after: str | None = None
-    columns: tuple[str, ...] | None = None  # None: those that say something
+    columns: tuple[str, ...] | None = None  # None: the columns that tell runs apart
 
     def chips(self) -> Iterable[tuple[str, str, str]]:
         """Each filter that is set: its name, its value, and the address without it."""
@@ -138,7 +127,7 @@ class RunListing:
 
 
 def _fitting(columns: Iterable[ListColumn]) -> Iterator[str]:
-    """The keys of those that there is room for, the most important first."""
+    """The keys of the columns that there is room for, the most important first."""
     room = _ROOM
     for column in sorted(columns, key=lambda column: column.rank):
         if column.width <= room:

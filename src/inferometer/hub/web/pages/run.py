@@ -1,11 +1,10 @@
 """The values for the run page."""
 
-from __future__ import annotations
-
+from collections.abc import Iterable
 from dataclasses import fields, replace
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 
@@ -13,20 +12,15 @@ from inferometer.core.codec import settled
 from inferometer.core.errors import InferometerError
 from inferometer.core.job import PROOF
 from inferometer.core.json_text import parse_json
+from inferometer.core.machine import MachineFacts
+from inferometer.core.profile import Profile, Run
 from inferometer.core.units import format_capacity, format_quantity
 from inferometer.hub.web.pages.run_view import cards_of, charts_of, layer_columns, percentile_rows, phase_rows
-from inferometer.store.values import Filter
+from inferometer.store.store import Store
+from inferometer.store.values import Filter, Metric, RunRow
 from inferometer.understand.view.charts.layers import memory_parts
 from inferometer.understand.view.measured import verdict_text
 from inferometer.understand.view.phrases import energy_notes, formats_of, place_of, profile_title
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from inferometer.core.machine import MachineFacts
-    from inferometer.core.profile import Profile, Run
-    from inferometer.store.store import Store
-    from inferometer.store.values import Metric, RunRow
 
 PROGRESS, HELD = "progress", "memory_bytes"  # metrics that the page does not list but draws
 # What `environment.host` repeats of the machine.

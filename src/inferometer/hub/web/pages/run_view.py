@@ -1,12 +1,12 @@
 """What the run page shows of a profile: the cards at the top, the model table, phases, percentiles and charts."""
 
-from __future__ import annotations
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
-
+from inferometer.core.device import Device
 from inferometer.core.errors import UnknownNameError
 from inferometer.core.frozen import frozen
+from inferometer.core.profile import Phase, Profile
 from inferometer.core.request import (
     HOST,
     UNATTRIBUTED,
@@ -20,6 +20,7 @@ from inferometer.core.request import (
     request_shares,
     unit_of_part,
 )
+from inferometer.core.served import Distribution, Served
 from inferometer.core.units import format_quantity
 from inferometer.hub.web.guard.catalog_names import roofs_of
 from inferometer.understand.roofline import drawn_roofs
@@ -37,15 +38,7 @@ from inferometer.understand.view.load_tests import (
     remarks_of,
 )
 from inferometer.understand.view.phrases import energy_fact, time_interval
-from inferometer.understand.view.table import cell_text
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
-
-    from inferometer.core.device import Device
-    from inferometer.core.profile import Phase, Profile
-    from inferometer.core.served import Distribution, Served
-    from inferometer.understand.view.table import ReportTable
+from inferometer.understand.view.table import ReportTable, cell_text
 
 _SHARED = ("kind", "unit", "block", "count", "bound", "kernel", "provider", "rung")
 _TIMES = ("time_s", "predicted_s", "floor_s")
@@ -274,7 +267,7 @@ def load_values(served: Served) -> dict[str, Any]:
     }
 
 
-def load_charts(served: Served) -> dict[str, Chart]:
+def load_charts(served: Served) -> "dict[str, Chart]":
     result = load_result(served)
     names = chart_names(served, result)
     return {name: Chart(name=name, title=title, spec=_maker(result, name)) for name, title in names.items()}
@@ -339,7 +332,7 @@ class Chart:
     title: str
     spec: Callable[[], dict[str, Any]]
     shown: bool = True
-    at_width: Callable[[int], dict[str, Any]] | None = None  # for a figure of so many pixels, where that matters
+    at_width: Callable[[int], dict[str, Any]] | None = None  # for a figure of a width in pixels, where that matters
 
 
 def charts_of(profile: Profile) -> dict[str, Chart]:

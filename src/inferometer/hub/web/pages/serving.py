@@ -6,32 +6,26 @@ Plans, simulations and what fits are answered on the page; a load test and a cal
 Catalog names only: a path, also as the file of a length, would let a visitor read this machine.
 """
 
-from __future__ import annotations
-
 import re
 import shlex
 import threading
 from collections import OrderedDict
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import Any
 
+from starlette.datastructures import QueryParams
+from starlette.requests import Request
+from starlette.responses import Response
 from starlette.routing import Route
 
 from inferometer.core.errors import DomainError, InferometerError
 from inferometer.core.frozen import frozen
+from inferometer.hub.fleet.desk import FleetDesk
 from inferometer.hub.web.answers import HubError
 from inferometer.hub.web.guard.catalog_names import catalog_device, catalog_model
 from inferometer.hub.web.guard.people import visitor_of
 from inferometer.hub.web.guard.security import own_address
 from inferometer.hub.web.pages.routes import html_page, with_error_page
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from starlette.datastructures import QueryParams
-    from starlette.requests import Request
-    from starlette.responses import Response
-
-    from inferometer.hub.fleet.desk import FleetDesk
 
 _MOST_REQUESTS = 5000  # of a simulation that somebody waits for
 _AT_ONCE = 2  # answers that are worked out at the same time: each takes a core for seconds
@@ -99,7 +93,7 @@ PLAN_FIELDS = (
 SIMULATE_FIELDS = (
     _MODEL,
     ServingField(name="on", label="Device", default="nvidia-h100-sxm", listed="devices"),
-    ServingField(name="rate", label="Requests a second", default="10", kind="number", hint="or so many at once:"),
+    ServingField(name="rate", label="Requests a second", default="10", kind="number", hint="or requests at once:"),
     ServingField(name="concurrency", label="Requests at once", kind="whole"),
     ServingField(name="requests", label="Requests in all", default="500", kind="whole"),
     *_TRAFFIC,
@@ -132,7 +126,7 @@ LOAD_FIELDS = (
     ServingField(name="url", label="Server", default="http://localhost:8000", hint="one that speaks OpenAI's API"),
     ServingField(name="model", label="Model", hint="empty: the only one that it serves"),
     ServingField(name="concurrency", label="Requests at once", default="8", kind="whole"),
-    ServingField(name="rate", label="Requests a second", kind="number", hint="in place of so many at once"),
+    ServingField(name="rate", label="Requests a second", kind="number", hint="in place of requests at once"),
     ServingField(name="requests", label="Requests in all", kind="whole", hint="empty: ten for each at once"),
     ServingField(name="prompt", label="Tokens of a prompt", default="128", hint=_LENGTH),
     ServingField(name="generate", label="Tokens of an answer", default="64", hint=_LENGTH),
@@ -296,7 +290,7 @@ def simulated(given: dict[str, Any]) -> dict[str, Any]:
         )
     if ("rate" in given) == ("concurrency" in given):
         raise DomainError(
-            "Requests come so many a second, or so many at once.", remedy="Fill in one of the two fields."
+            "Requests come at a rate, or a number of them at once.", remedy="Fill in one of the two fields."
         )
     profile = simulate(model, on=device, **given)
     assert profile.served is not None  # noqa: S101 - of a simulation

@@ -1,26 +1,19 @@
 """What a share link opens: one run, or one comparison, and what those pages themselves need; nothing else."""
 
-from __future__ import annotations
-
 import re
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
+from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 
+from inferometer.core.profile import Profile, Run
 from inferometer.hub.web.answers import HubError
-from inferometer.hub.web.guard.security import client_of
+from inferometer.hub.web.caches import RunCache
+from inferometer.hub.web.guard.security import RateLimit, client_of
 from inferometer.hub.web.pages.routes import html_page, json_answer, with_error_page
-from inferometer.hub.web.run_cache import RunCache
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from starlette.requests import Request
-
-    from inferometer.core.profile import Profile, Run
-    from inferometer.hub.web.guard.security import RateLimit
-    from inferometer.store.store import Store
+from inferometer.store.store import Store
 
 _FORM = re.compile(r"ifl_[\w-]{43}")
 # No search engine keeps it, and no page that it leads to learns of the link.

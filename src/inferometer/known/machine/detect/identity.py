@@ -146,7 +146,7 @@ def _hardware(host: Host) -> str:
 
 
 def accelerators(machine: Machine) -> tuple[str, ...]:
-    """NPUs and the like by name: those that the kernel lists, and those that have a device file of their own."""
+    """NPUs and the like by name, as the kernel lists them or as their device files are called."""
     found = [_driver_name(machine, f"{_ACCEL}/{name}") for name in machine.names(_ACCEL)]
     files = machine.names("/dev") if machine.system == "Linux" else ()
     found += [title for file, title in _NODES.items() if file in files]

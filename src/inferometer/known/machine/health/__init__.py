@@ -12,7 +12,7 @@ from inferometer.core.errors import DomainError
 from inferometer.core.frozen import frozen
 from inferometer.known.machine.detect.host import Host
 from inferometer.known.machine.detect.machine import Machine
-from inferometer.known.machine.health import clocks, cpu, memory, storage, surroundings
+from inferometer.known.machine.health import clocks, cpu, resources, surroundings
 from inferometer.known.machine.health.check import Bearing, Check, Topic, Verdict
 from inferometer.known.machine.health.host_calls import host_call_s
 from inferometer.known.machine.health.readings import Absent, Counters, Readings, State
@@ -33,7 +33,7 @@ __all__ = [
 ]
 
 CHECKS: Mapping[str, Topic] = {
-    topic.code: topic for topic in (*cpu.TOPICS, *memory.TOPICS, *storage.TOPICS, *clocks.TOPICS, *surroundings.TOPICS)
+    topic.code: topic for topic in (*cpu.TOPICS, *resources.TOPICS, *clocks.TOPICS, *surroundings.TOPICS)
 }
 
 INTERVAL_S = 1.0

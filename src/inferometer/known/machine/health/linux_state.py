@@ -8,7 +8,6 @@ from inferometer.known.machine.detect.host import Host
 from inferometer.known.machine.detect.machine import Machine
 from inferometer.known.machine.detect.sensors import hwmon_inputs
 from inferometer.known.machine.health.gpu_state import gpu_states
-from inferometer.known.machine.health.packages import installed_packages
 from inferometer.known.machine.health.readings import (
     Absent,
     BoardThrottle,
@@ -17,6 +16,7 @@ from inferometer.known.machine.health.readings import (
     State,
     Supply,
     Temperature,
+    installed_packages,
 )
 
 # Lines of the kernel's log that mean trouble, as a table of patterns.

@@ -6,7 +6,6 @@ from typing import Any, TypeVar
 from inferometer.known.machine.detect.fields import pairs, whole
 from inferometer.known.machine.detect.machine import Machine
 from inferometer.known.machine.health.gpu_state import gpu_states
-from inferometer.known.machine.health.packages import installed_packages
 from inferometer.known.machine.health.readings import (
     Absent,
     BoardThrottle,
@@ -20,6 +19,7 @@ from inferometer.known.machine.health.readings import (
     State,
     Supply,
     Temperature,
+    installed_packages,
 )
 
 T = TypeVar("T")

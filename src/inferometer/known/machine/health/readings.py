@@ -9,8 +9,9 @@ from typing import TypeVar
 
 from inferometer.core.box import Means
 from inferometer.core.frozen import frozen
+from inferometer.known.engines import engines
 from inferometer.known.machine.detect.host import Host
-from inferometer.known.machine.detect.machine import Disk
+from inferometer.known.machine.detect.machine import Disk, Machine
 
 T = TypeVar("T")
 
@@ -217,3 +218,21 @@ class Readings:
     def seconds(self) -> float:
         """Between the two readings; a check that needs a rate is unknown without any."""
         return known(self.elapsed_s if self.elapsed_s > 0 else Absent("no time passed between the two readings"))
+
+
+# The installed packages that decide what a measurement means, looked up without importing one of them.
+
+_BESIDE = ("inferometer", "numpy", "psutil", "nvidia-ml-py")
+_UNDESCRIBED = ("tflite-runtime", "llama-cpp-python", "mlx")  # engines that no descriptor names
+
+
+def engine_packages() -> tuple[str, ...]:
+    """Distributions that are engines, plug-ins' too."""
+    described = (package for each in engines().values() for package in each.packages)
+    return tuple(dict.fromkeys((*described, *_UNDESCRIBED)))
+
+
+def installed_packages(machine: Machine) -> dict[str, str]:
+    """Name → version of each installed package."""
+    versions = {name: machine.installed(name) for name in (*_BESIDE, *engine_packages())}
+    return {name: version for name, version in versions.items() if version is not None}

@@ -4,8 +4,7 @@ from collections import Counter
 
 from inferometer.core.units import format_quantity
 from inferometer.known.machine.health.check import Outcome, Topic, bad, good, topic, unknown, warn
-from inferometer.known.machine.health.packages import engine_packages
-from inferometer.known.machine.health.readings import Absent, Readings, known
+from inferometer.known.machine.health.readings import Absent, Readings, engine_packages, known
 
 _RECENT_S = 3600.0
 

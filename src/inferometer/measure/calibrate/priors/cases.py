@@ -27,7 +27,7 @@ from inferometer.known.atlas.names import same_models
 from inferometer.known.atlas.shipped import load, shipped_datasets
 from inferometer.known.atlas.sources.ncnn import OF_RELEASES, is_older
 from inferometer.known.engines import known_engine
-from inferometer.known.networks import network_named
+from inferometer.known.zoo import network_named
 from inferometer.measure.calibrate.priors.stack import StackCase
 from inferometer.predict.ask import model_graph
 from inferometer.predict.options import Options

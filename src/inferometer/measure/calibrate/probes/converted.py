@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING
 from inferometer.core.errors import EngineError
 from inferometer.core.frozen import frozen
 from inferometer.core.graph import Graph
+from inferometer.core.sizes import bind
 from inferometer.engines.base import FileNode
 from inferometer.engines.order import ToolOrder
 from inferometer.formats.resolve import read
-from inferometer.formats.sizes import bind
 from inferometer.measure.calibrate.probes.models import Probe, ProbeRun, file_of, graph_of
 from inferometer.measure.prepare.calibration import ports_of
 from inferometer.measure.prepare.carrying_out import carry_out

@@ -16,8 +16,8 @@ from statistics import fmean, median
 from typing import TYPE_CHECKING, Any, cast
 
 from inferometer.core.frozen import frozen
+from inferometer.core.sizes import bind
 from inferometer.engines.base import Kernel
-from inferometer.formats.sizes import bind
 from inferometer.known.engines import require_effects
 from inferometer.measure.bench.plan import Plan
 from inferometer.measure.calibrate.fitting.fit import Fitted, fit_class, predicted_seconds

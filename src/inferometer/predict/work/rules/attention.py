@@ -39,7 +39,7 @@ def attention(op: Op, binding: Binding) -> Work:
     2·rows·rank·heads·(…) operations, and stands in the graph as a `linear` of its own.
     `absorbed="cheaper"` is what engines do: the form with fewer operations, naive for a prompt, absorbed for a step.
 
-    With `top_k` each query meets at most so many keys, which an index chose from all: the cache keeps every token.
+    With `top_k` each query meets at most `top_k` keys, which an index chose from all: the cache keeps every token.
     """
     if op.get("absorbed") == "cheaper":
         return _cheaper(*(attention(_with_form(op, absorbed=form), binding) for form in (True, False)))

@@ -1,26 +1,16 @@
 """The layers of a profile: their times in the order of execution, and by kind and by unit."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Mapping
+from typing import Any, Literal
 
 from inferometer.core.errors import DomainError
-from inferometer.core.request import op_count, ops_by, repeats, request_shares
+from inferometer.core.profile import OpTime, Phase, Profile
+from inferometer.core.request import By, op_count, ops_by, repeats, request_shares
 from inferometer.core.units import format_quantity
 from inferometer.understand.view.charts.render import COLOURS, INK, QUIET, number_text, spec, tooltip
 from inferometer.understand.view.drawing import unit_colour
 
-if TYPE_CHECKING:
-    from inferometer.core.profile import Profile
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-    from typing import Literal
-
-    from inferometer.core.profile import OpTime, Phase, Profile
-    from inferometer.core.request import By
-
-    Mode = Literal["latency", "count"]
+Mode = Literal["latency", "count"]
 
 _WIDTH = 760
 _SECONDS = "replace(format(datum.value, '.3~s'), /([a-zµ]?)$/i, ' $1s')"

@@ -1,23 +1,18 @@
 """Charts of a load test: latency and throughput against load, and one level's requests over time."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
 from inferometer.core.errors import DomainError
+from inferometer.core.served import Level, Served
 from inferometer.core.traffic.figures import times_of
 from inferometer.core.traffic.requests import Requests
 from inferometer.core.units import format_quantity
 from inferometer.understand.view.charts.render import COLOURS, INK, QUIET, log_ticks, spec, tooltip
 from inferometer.understand.view.charts.samples import times_histogram
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from inferometer.core.served import Level, Served
-    from inferometer.understand.view.load_tests import LoadResult
+from inferometer.understand.view.load_tests import LoadResult
 
 _SECONDS = "replace(format(datum.value, '.4~s'), /([a-zµ]?)$/i, ' $1s')"
 NAMES = {"ttft": "Time to first token", "tpot": "Time per output token", "e2e": "Whole request"}

@@ -1,15 +1,14 @@
 """Rows as points, and the Pareto front through them."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Sequence
+from typing import Any
 
 import numpy as np
 
 from inferometer.core.errors import DomainError
 from inferometer.core.units import counted, format_quantity
 from inferometer.predict.sweep.columns import COLUMNS, HIGHER_IS_BETTER, INPUTS, column_named, unit_of
-from inferometer.predict.sweep.rows import Rows
+from inferometer.predict.sweep.rows import Rows, RowSource, RowsPart
 from inferometer.understand.view.charts.render import (
     COLOURS,
     INK,
@@ -20,11 +19,6 @@ from inferometer.understand.view.charts.render import (
     spec,
     tooltip,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
-    from inferometer.predict.sweep.rows import RowSource, RowsPart
 
 _CELLS = 40  # of a decade: points nearer to each other than that are one
 _MOST = 4000

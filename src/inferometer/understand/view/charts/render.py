@@ -3,19 +3,15 @@
 The colours and the theme that every chart has stand here too.
 """
 
-from __future__ import annotations
-
 import json
+from collections.abc import Iterable, Mapping
 from importlib import import_module
 from math import ceil, floor, log10
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 from inferometer.core.errors import DomainError, InferometerError, MissingDependencyError
 from inferometer.predict.sweep.columns import unit_of
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-    from pathlib import Path
 
 # How every chart looks, and how a column's numbers are written on an axis.
 

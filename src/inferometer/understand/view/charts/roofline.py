@@ -1,20 +1,16 @@
 """The roofline chart: the speed of each op over its arithmetic intensity, under the roofs of its device."""
 
-from __future__ import annotations
-
 import re
 from math import atan, degrees, hypot, log10, pi, sqrt
 from textwrap import wrap
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from inferometer.core.device import Device
 from inferometer.core.errors import DomainError, UnknownNameError
 from inferometer.core.frozen import frozen
+from inferometer.core.profile import OpTime, Phase, Profile
 from inferometer.core.units import counted, format_quantity
 from inferometer.understand.view.charts.render import COLOURS, INK, QUIET, log_ticks, spec, tooltip
-
-if TYPE_CHECKING:
-    from inferometer.core.device import Device
-    from inferometer.core.profile import OpTime, Phase, Profile
 
 _LEAST_SHARE = 1e-4  # of the phase's time: less than that is not drawn
 _LABELS, _LEAST_NAMED, _SAME_SPOT = 6, 0.01, 12.0
@@ -70,7 +66,7 @@ def roofline(
     )
 
 
-def _under_its_roof(point: dict[str, Any], plane: _Plane) -> dict[str, Any]:
+def _under_its_roof(point: dict[str, Any], plane: "_Plane") -> dict[str, Any]:
     least = point["flops_per_s"] / plane.fastest
     if point["intensity"] * 1.01 >= least:
         return {**point, "hollow": False}

@@ -29,7 +29,7 @@ _FAR = 6.0  # interquartile ranges beyond the quartiles
 
 
 def percentiles(samples: Sequence[float]) -> dict[str, float]:
-    """The percentiles that so many readings support, with the least and the largest."""
+    """The percentiles that these readings are enough for, with the least and the largest."""
     known = {name: statistics.percentile(samples, p) for name, p in _PERCENTILES.items()}
     ends = {"min": min(samples), "max": max(samples)}
     return {"min": ends["min"], **{k: v for k, v in known.items() if v is not None}, "max": ends["max"]}
