@@ -14,8 +14,9 @@ GPU takes for one launch, for a graph, and for the bare loop around a captured s
 loop is held against.
 
 `--before-after` prints a Markdown table: every case is measured once, in a data folder of its own, and predicted three
-times: from what is shipped; after a calibration of its engine, which has an equal share of what is left of the budget;
-and after profiles of the other models. The model itself is left out then: what it took would be known.
+times: from what is shipped; after a calibration of its engine, which has `--each` seconds or an equal share of what is
+left of the budget; and after profiles of the other models. The model itself is left out then: what it took would be
+known.
 """
 
 import argparse
@@ -31,7 +32,7 @@ from pathlib import Path
 
 from figure import Figure
 
-from inferometer import predict, profile
+from inferometer import profile
 from inferometer.api import measure_and_judge
 from inferometer.core.codec import document
 from inferometer.core.device import LOCAL
@@ -43,9 +44,9 @@ from inferometer.known import device as device_named
 from inferometer.known.machine.health.host_calls import host_call_s
 from inferometer.known.zoo import model as catalog_model
 from inferometer.measure.run.model import MeasureRequest
+from inferometer.predict.ask import ask
 from inferometer.predict.basis.learned import keep_learned, learned_file, learned_steps
 from inferometer.predict.basis.roof import roof_for
-from inferometer.predict.options import Options
 from inferometer.understand.judging import question_behind
 
 COMPILE, GRAPH, EAGER = "torch-compile", "torch-graph", "torch-eager"
@@ -92,13 +93,12 @@ def predicted_again(row, on):
     """The row of a journal with today's predictions, of its phases and of their parts, in place of those of its day."""
     if "phases" not in row:
         return row
-    sizes = {name: row[name] for name in ("batch", "prompt", "generate") if name in row}
+    sizes = {name: row[name] for name in ("batch", "prompt", "generate", "image") if name in row}
     asked = {"on": on, "runtime": row["engine"], "weights": row["precision"]["weights"], **sizes}
-    host_s = row["environment"]["host"].get("call_s")
-    try:  # as `profile` takes its own host's speed, where the calibration knows whose it was made on
-        today = predict(row["model"], **asked, options=Options(host_call_s=host_s))
-    except InferometerError:
-        today = predict(row["model"], **asked)
+    host = row["environment"]["host"]  # as `profile` takes its own host's speed
+    today = replace(
+        ask(row["model"], **asked), host_call_s=host.get("call_s"), host_module_s=host.get("module_s")
+    ).answer()
     phases = []
     for phase in row["phases"]:
         expected = today.phase(phase["name"])
@@ -159,7 +159,8 @@ def before_after(arguments):
     subprocess.run([sys.executable, "-m", "inferometer", "calibrate", "--forget"], check=True)
     cpu = device_named(f"{LOCAL}:cpu")
     roof, runs, rows = roof_for(cpu, fresh=True), [], []
-    for model, engine, sizes in sorted(here(), key=lambda case: case[0] not in TEXTS):
+    chosen = sorted(cases_of(arguments), key=lambda case: case[0] not in TEXTS) if arguments.cases == "here" else None
+    for model, engine, sizes in chosen or cases_of(arguments):
         if engine in CALIBRATED and time.monotonic() < arguments.until - 0.6 * arguments.budget:
             asked = MeasureRequest(model=model, runtime=engine, workload=Workload(**sizes), shape=False)
             try:
@@ -170,17 +171,13 @@ def before_after(arguments):
             question, _ = question_behind(run.profile, run.graph, cpu, roof=roof, sizes=run.sizes)
             runs.append((model, engine, run.profile, question))
             rows += phases_of(model, engine, run.profile, question)
+    keep_rows(rows, arguments.journal)
     engines = [name for name in CALIBRATED if any(engine == name for _, engine, _, _ in runs)]
     for place, name in enumerate(engines):
-        share = max(20.0, (arguments.until - time.monotonic()) / (len(engines) - place))
-        command = [
-            "calibrate",
-            "--runtime",
-            name,
-            "--budget",
-            f"{share:.0f}s",
-            *(["--no-guard"] if arguments.busy else []),
-        ]
+        left = arguments.until - time.monotonic()
+        share = max(20.0, min(left, arguments.each or left / (len(engines) - place)))
+        busy = ["--no-guard"] if arguments.busy else []
+        command = ["calibrate", "--runtime", name, "--budget", f"{share:.0f}s", *busy]
         subprocess.run([sys.executable, "-m", "inferometer", *command], check=False)
     for stage in STAGES[1:]:
         for model, engine, _, question in runs:
@@ -193,7 +190,14 @@ def before_after(arguments):
                 ]
                 keep_learned(path, lines)
             add_stage(rows, stage, (model, engine), question)
-    return [*table_of(rows), "", *(summary_of(rows, stage) for stage in STAGES)]
+        keep_rows(rows, arguments.journal)
+    return [*table_of(rows), "", *(line for stage in STAGES for line in summaries_of(rows, stage))]
+
+
+def keep_rows(rows, journal):
+    """What is there so far: a later stage may be cut off."""
+    if journal:
+        journal.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
 
 
 def phases_of(model, engine, measured, question):
@@ -221,6 +225,13 @@ def table_of(rows):
         quiet = "" if row["quiet"] else " (disturbed)"
         yield (f"| {row['model']} | {row['engine']} | {row['phase']} | {row['seconds'] * 1e3:.4g} ms{quiet} "
                f"| {' | '.join(told)} |")  # fmt: skip
+
+
+def summaries_of(rows, stage):
+    """Of all rows, and of those of each engine."""
+    yield summary_of(rows, stage)
+    for engine in sorted({row["engine"] for row in rows}):
+        yield f"  {engine}: {summary_of([row for row in rows if row['engine'] == engine], stage)}"
 
 
 def summary_of(rows, stage):
@@ -315,17 +326,19 @@ def cuda_extras(arguments):
             yield bare_loop(model, engine, prompt, 64, folder=arguments.folder)
 
 
+def cases_of(arguments):
+    if arguments.cases in ("here", "cuda"):
+        return CUDA if arguments.cases == "cuda" else here()
+    return json.loads(Path(arguments.cases).read_text(encoding="utf-8"))
+
+
 def kept(arguments):
     """The rows as they come: of a journal, or measured until the budget is spent."""
     if arguments.again:
         rows = map(json.loads, Path(arguments.again).read_text(encoding="utf-8").splitlines())
         yield from rows if arguments.on is None else (predicted_again(row, arguments.on) for row in rows)
         return
-    if arguments.cases in ("here", "cuda"):
-        cases = CUDA if arguments.cases == "cuda" else here()
-    else:
-        cases = json.loads(Path(arguments.cases).read_text(encoding="utf-8"))
-    for case in cases[arguments.skip :]:
+    for case in cases_of(arguments)[arguments.skip :]:
         if time.monotonic() > arguments.until:
             print(f"left out, the budget is spent: {' '.join(map(str, case))}", flush=True)
             continue
@@ -340,6 +353,7 @@ def main():
     parser.add_argument("--journal", type=Path)
     parser.add_argument("--before-after", action="store_true", help="a table of three predictions for each case")
     parser.add_argument("--busy", action="store_true", help="with --before-after: calibrate whatever else runs")
+    parser.add_argument("--each", type=float, metavar="SECONDS", help="with --before-after: for each calibration")
     parser.add_argument("--again", metavar="JOURNAL", help="print what a journal holds, and measure nothing")
     parser.add_argument("--on", metavar="DEVICE", help="with --again: predict its cases anew, for this device")
     parser.add_argument("--folder", default="build/pairs", help="where configs for bare loops are written")

@@ -95,6 +95,10 @@ UNMEASURED = 0.3  # what steps are off by that nobody measured: as wide as predi
 # journals 15. A call of a whole model also looks at what its compiler assumed of every module.
 QUIET_HOST_S = 0.465e-6
 STATED_HOST_S = 0.75e-6  # of the hosts that what is stated of a launch of eager modules was seen on: 0.72 to 0.83 µs
+# What a kernel of an eager prompt takes the host over one of a token: a cache is made anew, masks are written, and the
+# processor has run other code since the last prompt. Pairs of sixteen decoders: 1.0 to 1.5 times, ten of 1.1 to 1.2.
+PROMPT_HOST = 1.13
+PROMPT_HOST_NOTE = "1.13 times that of a token, by prompts of sixteen decoders"
 LAUNCHED_NOTE = "by prompts of six models on hosts of 0.73 to 1.94 µs a call, 18 to 21 µs a kernel on the fastest"
 PADDED, DECODE = "attention.padded", "attention.decode"
 # What a score takes by the width of its head, over one of 64: attention without a mask in the journal of products,
@@ -243,11 +247,10 @@ def with_stated_host(calibration: Calibration, stated: Sourced | None) -> Calibr
     The host of these journals was shared: a launch of the same layers took 15 to 31 µs, by the minute, and 20 % more in
     f32 than in bf16, which no host tells apart.
     """
-    return (
-        calibration
-        if stated is None
-        else sealed(replace(calibration, overheads={**calibration.overheads, "host": stated}))
-    )
+    if stated is None:
+        return calibration
+    prompt = replace(stated, value=PROMPT_HOST * stated.value, note=PROMPT_HOST_NOTE)
+    return sealed(replace(calibration, overheads={**calibration.overheads, "host": stated, "host.prefill": prompt}))
 
 
 def forward_steps(journal: Path, dtype: str) -> list[StepPoint]:

@@ -42,7 +42,7 @@ def traced(name, net) -> tuple[Graph, int]:
         graph = repeated(graph, net) if net.layers else graph
         return Opening(graph.precision, 0).graph(graph), graph.parameters
     with torch.device("meta"):
-        module = net.make().eval()
+        module = net.make().eval().to("meta")  # some parameters name a device of their own
     counted = sum(parameter.numel() for parameter in module.parameters())
     graph = read_module(module, examples(net, BATCH, CELLS), name=name)
     graph = Opening(graph.precision, net.step).graph(graph)

@@ -141,12 +141,12 @@ def measure_and_judge(  # noqa: PLR0913 - what can be asked for beside the measu
         verification = _verification(asked, reference, reference_model)
         profiles = tuple(replace(profile, verification=verification) for profile in measured.profiles)
         measured = replace(measured, profiles=profiles)
-    judged = _all_judged(measured, before, on)
+    judged, basis = _all_judged(measured, before, on)
     # What runs otherwise than it is predicted to teaches nothing of predictions.
     otherwise = on is not None or asked.providers or asked.optimisation or asked.options or asked.precision
-    if before is None or otherwise or not measured.complete or not settings.learns():
+    if basis is None or otherwise or not measured.complete or not settings.learns():
         return judged
-    return _learned(judged, before)
+    return _learned(judged, *basis)
 
 
 def measure_pair_and_judge(
@@ -162,24 +162,35 @@ def measure_pair_and_judge(
 
     before = _device_and_roof(on or f"{LOCAL}:cpu") if predict else None
     old, new = measure_in_turns(baseline, asked, progress=progress)
-    return _all_judged(old, before, on), _all_judged(new, before, on)
+    return _all_judged(old, before, on)[0], _all_judged(new, before, on)[0]
 
 
 def _all_judged(
     measured: MeasuredRun, before: tuple[Device, Roof | None] | None, on: str | Device | None
-) -> MeasuredRun:
+) -> tuple[MeasuredRun, tuple[Device, Roof | None] | None]:
+    """The run with its profiles judged, and what by: a roof that the run has beaten is none to judge it by."""
+    from inferometer.understand.beaten_roof import unbeaten_roof  # noqa: PLC0415 - only predictions need it
+
     if before is None:
-        return measured
-    basis = before if on is not None else _where_it_ran(measured, before)
-    return replace(measured, profiles=tuple(_judged(profile, measured, *basis) for profile in measured.profiles))
+        return measured, None
+    device, roof = before if on is not None else _where_it_ran(measured, before)
+
+    def judge(roof: Roof | None, notes: tuple[str, ...] = ()) -> tuple[Profile, ...]:
+        return tuple(_judged(profile, measured, device, roof, notes) for profile in measured.profiles)
+
+    judged = judge(roof)
+    if roof is not None:
+        stands, notes = unbeaten_roof(device, roof, judged, judge)
+        judged = judge(stands, notes) if notes else judged
+        roof = stands
+    return replace(measured, profiles=judged), (device, roof)
 
 
-def _learned(measured: MeasuredRun, cpu: tuple[Device, Roof | None]) -> MeasuredRun:
+def _learned(measured: MeasuredRun, device: Device, roof: Roof | None) -> MeasuredRun:
     """Let predictions for this machine learn from the run; a note says if they do not, and why."""
     from inferometer.predict.basis.learned import learn_from  # noqa: PLC0415 - only predictions need it
     from inferometer.understand.judging import question_behind  # noqa: PLC0415 - as above
 
-    device, roof = _where_it_ran(measured, cpu)
     profiles = []
     for profile in measured.profiles:
         question, _ = question_behind(profile, measured.graph, device, roof=roof, sizes=measured.sizes)
@@ -212,7 +223,9 @@ def _device_and_roof(on: str | Device) -> tuple[Device, Roof | None]:
     return device, roof_for(device, fresh=True)
 
 
-def _judged(profile: Profile, measured: MeasuredRun, device: Device, roof: Roof | None) -> Profile:
+def _judged(
+    profile: Profile, measured: MeasuredRun, device: Device, roof: Roof | None, of_roof: tuple[str, ...]
+) -> Profile:
     """The profile with its prediction beside it. If the model cannot be predicted, a note says why."""
     from inferometer.known.machine.detect import detect_host  # noqa: PLC0415 - only predictions need it
     from inferometer.measure.run.beside import remarks  # noqa: PLC0415 - as above
@@ -224,5 +237,6 @@ def _judged(profile: Profile, measured: MeasuredRun, device: Device, roof: Roof 
     if provenance is None:
         return judged
     return replace(
-        judged, provenance=replace(provenance, notes=(*provenance.notes, *notes, *remarks(judged, cores=cores)))
+        judged,
+        provenance=replace(provenance, notes=(*provenance.notes, *notes, *of_roof, *remarks(judged, cores=cores))),
     )

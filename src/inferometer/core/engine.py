@@ -67,6 +67,9 @@ class Overheads:
         found = self.loop.get(f"{name}.{phase}", self.loop.get(name))
         return 0.0 if found is None else found.value
 
+    def host_in(self, phase: str) -> Sourced | None:
+        return self.apart.get(f"host.{phase}", self.host_s)
+
     def kernel_in(self, phase: str) -> Sourced | None:
         return self.apart.get(f"kernel.{phase}", self.kernel_s)
 
@@ -110,11 +113,13 @@ class RuntimeEffects:
     one that it computes in: the one asked for, else the one that stands there for the unit, else the model's own.
     Language models are made for it with weights in the
     `stored` format, unless another is asked for. A network whose weights are asked for in a format that is `whole` has
-    its activations in it too: the engine quantises all of a network or nothing. `unpack` is how many rows of products
-    reading the weights of a dense layer takes as long as, beyond what the priors of its class have in them. `logits`
-    are needed of a prompt's last token only; a runtime that reads it in chunks may compute them once a `prompt`, or
-    after each `chunk`. A `prompt` is read `whole`, or with its `last` token `apart`: in a step as of decoding, after
-    all others. A model that was compiled for one length `reads` so many tokens in a step, and fewer are padded to it.
+    its activations in it too: the engine quantises all of a network or nothing. On devices that it `quantises` for,
+    patterns as those of an engine's row, it makes every network so that is given to it in floats. `unpack` is how many
+    rows of products reading the weights of a dense layer takes as long as, beyond what the priors of its class have in
+    them. `logits` are needed of a prompt's last token only; a runtime that reads it in chunks may compute them once a
+    `prompt`, or after each `chunk`. A `prompt` is read `whole`, or with its `last` token `apart`: in a step as of
+    decoding, after all others. A model that was compiled for one length `reads` so many tokens in a step, and fewer are
+    padded to it.
     `merged` are groups of projections, by their last names, that it stores as one matrix; `dynamic` are the kinds of op
     that it quantises activations for while it runs, where weights are stored for that: others compute in floats. A
     convolution in groups is none of them unless `convolution:grouped` is. `gathered` is how many rows of products
@@ -149,6 +154,7 @@ class RuntimeEffects:
     held: Mapping[str, str] = field(default_factory=dict)
     stored: str | None = None
     whole: frozenset[str] = frozenset()
+    quantises: tuple[str, ...] = ()
     unpack: Sourced | None = None
     merged: tuple[tuple[str, ...], ...] = ()
     dynamic: frozenset[str] = frozenset()
@@ -296,16 +302,44 @@ class StepCosts:
 
 
 @frozen
+class MemoryRules:
+    """What an engine leaves for its cache, from one version of it on.
+
+    It takes `share` of what the driver shows and fills what its weights, a step and its own leave of that; with
+    `of_free` the share is of what those leave free. Where it `profiles`, it runs one step at its limits first, and the
+    larger of two peaks counts: of the layers, or of the sampler, which takes `logit_bytes` for each word of the
+    vocabulary and each sequence that a step may have. With `keeps_experts` the buffers of 16- and 8-bit experts stay
+    beside the sampler's. `own_bytes` are the process's, outside of its allocator, and `split_bytes` come on top where
+    tensors are split (buffers of messages), and `switched_bytes` where such devices are linked as by one of `switched`:
+    memory that all of them see. A graph that is captured takes `layer_bytes` for each layer. Experts in
+    MXFP4 that the device widens are stored with their widths rounded up to multiples of `padded_to` (input, inner).
+    """
+
+    since: str
+    share: Sourced
+    of_free: bool
+    profiles: bool
+    keeps_experts: bool
+    logit_bytes: Sourced
+    own_bytes: Sourced
+    split_bytes: Sourced
+    switched_bytes: Sourced
+    switched: tuple[str, ...]  # patterns of links
+    layer_bytes: Sourced
+    padded_to: tuple[int, int]
+
+
+@frozen
 class ServingRules:
     """How a serving engine makes steps of requests, and what it does with the memory.
 
     `tables` is the engine's name in tables of measured kernels. A step has at most `step_tokens` tokens and
     `most_sequences` sequences, on devices with less than `large_bytes` of memory the small ones; with `mixed` the
     chunks of prompts ride in the steps of decoding, without it steps that read prompts come first and decoding waits.
-    Steps of up to `captured_up_to` sequences are replayed as CUDA graphs. Of the memory that the driver shows,
-    `memory_share` is used; `context_bytes` are the process's own, `graph_bytes` those of captured graphs; the cache
-    comes in blocks of `block_tokens`. With `frees_windows` layers that look back over a window give back the blocks
-    before it. Experts of 8 bits that name no scales are those of `byte_experts`, as tables call the format.
+    Steps of up to `captured_up_to` sequences are replayed as CUDA graphs. The cache comes in blocks of `block_tokens`,
+    as many as `memory` leaves room for, by the engine's version. With `frees_windows` layers that look back over a
+    window give back the blocks before it. Experts of 8 bits that name no scales are those of `byte_experts`, as tables
+    call the format.
     """
 
     tables: str
@@ -320,9 +354,7 @@ class ServingRules:
     mixed: bool
     frees_windows: bool
     byte_experts: str
-    memory_share: Sourced
-    context_bytes: Sourced
-    graph_bytes: Sourced
+    memory: tuple[MemoryRules, ...]
     costs: tuple[StepCosts, ...]
 
 
@@ -341,6 +373,7 @@ class EngineDescriptor:
     PyTorch. Its calibrations are of a format of the activations; where `by_weights` is given they are of a
     format of the weights, and those are the formats it computes in. One that goes `beyond_peaks` computes in fewer bits
     or with fewer products than a format says unless told otherwise: its calibrations measure the peaks that it reaches.
+    One of a single `build` has the same kernels on every core of an architecture, whatever instructions that has.
     `compiled_by` names the runtime that compiles what this one launches op by op, `keeps_up_with` one that it is no
     slower than where nobody has measured it. `serving` has the rules of an engine that serves many requests at once.
     `job_options` are those of its options that a job may set: none of them names a file or a library. `tuned` are
@@ -363,6 +396,7 @@ class EngineDescriptor:
     calibrated_in: str | None = None  # the format that is calibrated where none is asked for
     by_weights: Precision | None = None
     beyond_peaks: bool = False
+    one_build: bool = False
     compiled_by: str | None = None
     keeps_up_with: str | None = None
     serving: ServingRules | None = None

@@ -45,7 +45,15 @@ class Kept:
     ) -> T:
         """Who comes while another thread makes the value waits for it; others are not held up."""
         key = (key, *map(id, of))
-        entry = self._entry(key, of, alike)
+        with self._lock:
+            entry = self._entries.get(key)
+            if entry is None or (alike and entry.alike != alike):
+                self._weight += 1 if entry is None else 1 - entry.weight
+                entry = self._entries[key] = _Entry(of, alike)
+                self._entries.move_to_end(key)  # the newest, and never what is dropped
+                self._drop()
+            else:
+                self._entries.move_to_end(key)
         if not entry.made:
             with entry.lock:
                 if not entry.made:
@@ -54,16 +62,6 @@ class Kept:
                     entry.made = True
         found: T = entry.value
         return found
-
-    def _entry(self, key: Hashable, of: tuple[Any, ...], alike: tuple[Any, ...]) -> _Entry:
-        with self._lock:
-            entry = self._entries.get(key)
-            if entry is None or (alike and entry.alike != alike):
-                self._weight += 1 if entry is None else 1 - entry.weight
-                entry = self._entries[key] = _Entry(of, alike)
-            self._entries.move_to_end(key)  # the newest
-            self._drop()
-            return entry
 
     def _weighed(self, key: Hashable, entry: _Entry) -> None:
         if self._weigh is not None:

@@ -63,6 +63,7 @@ class ModelFacts:
     architecture: str | None = None
     source: str | None = None
     weight_formats: Mapping[str, float] = field(default_factory=dict)  # share of the parameters in each, most first
+    frames: int | None = None  # of a video that it makes
 
     @property
     def weights(self) -> str | None:

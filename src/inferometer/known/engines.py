@@ -15,7 +15,7 @@ from dataclasses import field, replace
 from functools import cache
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, get_args
+from typing import TYPE_CHECKING, Any, TypeVar, get_args
 
 from inferometer.core import settings
 from inferometer.core.device import ENGINE_SETS, UNITS, Sourced
@@ -28,6 +28,7 @@ from inferometer.core.engine import (
     Execution,
     Fusion,
     LogitsPath,
+    MemoryRules,
     Overheads,
     Probing,
     PromptPath,
@@ -51,9 +52,12 @@ from inferometer.known.load import CatalogRow, read_rows
 from inferometer.known.serving_costs import fitted_costs
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from inferometer.core.device import Device
     from inferometer.core.graph import Graph
 
+_Rules = TypeVar("_Rules", StepCosts, MemoryRules)
 _GROUP = "inferometer.runtimes"
 _LAST = 1000  # behind every engine that has a rank
 _HEADS = re.compile(r"^\[engines\.\"?([^\]\".]+)\"?\]\n(.*?)(?=^\[|\Z)", re.MULTILINE | re.DOTALL)
@@ -64,9 +68,9 @@ _costs = Kept(1024)
 _defaults: dict[tuple[Any, ...], str] = {}  # by all that decides on it: a sweep asks for each of its rows
 _EFFECTS = (
     "title", "execution", "fusion", "fused", "unfused", "attention", "cache", "cache_moves", "repeat_moves", "passes",
-    "arithmetic", "instead", "expanded", "widened", "emulated", "held", "stored", "whole", "unpack", "merged",
-    "dynamic", "gathered", "grouped", "unquantised", "logits", "prompt", "reads", "reference", "winograd", "vectors",
-    "first_run", "notes",
+    "arithmetic", "instead", "expanded", "widened", "emulated", "held", "stored", "whole", "quantises", "unpack",
+    "merged", "dynamic", "gathered", "grouped", "unquantised", "logits", "prompt", "reads", "reference", "winograd",
+    "vectors", "first_run", "notes",
     *UNITS, *ENGINE_SETS,
 )  # fmt: skip
 _KEYS = (
@@ -293,7 +297,7 @@ def _descriptor(row: CatalogRow) -> EngineDescriptor:
     small, probing, usual = row.inner("small"), row.inner("calibrated"), row.inner("usual_on")
     small.allow("narrow", "byte", "kv")
     usual.allow(*_MADE)
-    probing.allow("format", "by_weights", "beyond_peaks", *UNITS)
+    probing.allow("format", "by_weights", "beyond_peaks", "one_build", *UNITS)
     stated = {key: dtype(small.required_text(key)).name for key in ("narrow", "byte", "kv") if key in small.fields}
     uses = row.names("first_for")
     return EngineDescriptor(
@@ -313,6 +317,7 @@ def _descriptor(row: CatalogRow) -> EngineDescriptor:
         calibrated_in=probing.text("format"),
         by_weights=_by_weights(probing),
         beyond_peaks=probing.text("beyond_peaks") == "yes",
+        one_build=probing.text("one_build") == "yes",
         compiled_by=row.text("compiled_by"),
         keeps_up_with=row.text("keeps_up_with"),
         job_options=frozenset(row.names("job_options")),
@@ -325,11 +330,13 @@ def _serving(name: str, row: CatalogRow) -> ServingRules:
     """Costs stand in the row; costs fitted to published figures lie in a file of their own."""
     row.allow(
         "tables", "version", "step_tokens", "most_sequences", "small_step_tokens", "small_sequences", "large",
-        "block_tokens", "captured_up_to", "mixed", "frees_windows", "byte_experts", "memory_share", "context",
-        "graphs", "costs",
+        "block_tokens", "captured_up_to", "mixed", "frees_windows", "byte_experts", "memory", "costs",
     )  # fmt: skip
     stated = tuple(_step_costs(part) for part in row.inners("costs"))
     costs = sorted((*fitted_costs(name), *stated), key=lambda each: version_numbers(each.since))
+    memory = sorted(map(_memory_rules, row.inners("memory")), key=lambda each: version_numbers(each.since))
+    if not memory:
+        raise row.place.at("memory").error("is missing.")
     return ServingRules(
         tables=row.required_text("tables"),
         version=row.required_text("version"),
@@ -343,10 +350,29 @@ def _serving(name: str, row: CatalogRow) -> ServingRules:
         mixed=row.text("mixed") == "yes",
         frees_windows=row.text("frees_windows") == "yes",
         byte_experts=row.required_text("byte_experts"),
-        memory_share=_required(row, "memory_share", "1"),
-        context_bytes=_required(row, "context", "B"),
-        graph_bytes=_required(row, "graphs", "B"),
+        memory=tuple(memory),
         costs=tuple(costs),
+    )
+
+
+def _memory_rules(row: CatalogRow) -> MemoryRules:
+    row.allow(
+        "since", "share", "of_free", "profiles", "keeps_experts", "logit", "own", "split", "switched_add", "switched",
+        "layer", "padded_input", "padded_inner",
+    )  # fmt: skip
+    return MemoryRules(
+        since=row.required_text("since"),
+        share=_required(row, "share", "1"),
+        of_free=row.text("of_free") == "yes",
+        profiles=row.text("profiles") == "yes",
+        keeps_experts=row.text("keeps_experts") == "yes",
+        logit_bytes=_required(row, "logit", "B"),
+        own_bytes=_required(row, "own", "B"),
+        split_bytes=_required(row, "split", "B"),
+        switched_bytes=_required(row, "switched_add", "B"),
+        switched=row.names("switched"),
+        layer_bytes=_required(row, "layer", "B"),
+        padded_to=(row.whole("padded_input") or 1, row.whole("padded_inner") or 1),
     )
 
 
@@ -406,10 +432,19 @@ def costs_of(rules: ServingRules, version: str | None = None, device: str = "") 
         asked = version_numbers(version or rules.version)
         named = [costs for costs in rules.costs if any(is_like(device, pattern) for pattern in costs.devices)]
         fitting = named or [costs for costs in rules.costs if not costs.devices]
-        older = [costs for costs in fitting if version_numbers(costs.since) <= asked]
-        return older[-1] if older else fitting[0]
+        return _newest(fitting, asked)
 
     return _costs.get_or_make((version, device), (rules,), choose)
+
+
+def memory_of(rules: ServingRules, version: str | None = None) -> MemoryRules:
+    """What holds from the newest version on that is not newer than the one asked for; of an older one the oldest."""
+    return _newest(rules.memory, version_numbers(version or rules.version))
+
+
+def _newest(rows: Sequence[_Rules], asked: tuple[int, ...]) -> _Rules:
+    older = [row for row in rows if version_numbers(row.since) <= asked]
+    return older[-1] if older else rows[0]
 
 
 def _by_weights(row: CatalogRow) -> Precision | None:
@@ -461,6 +496,7 @@ def _alike(row: CatalogRow) -> RuntimeEffects:
         held={unit: dtype(row.inner("held").required_text(unit)).name for unit in _keys(row, "held")},
         stored=dtype(row.required_text("stored")).name if "stored" in row.fields else None,
         whole=frozenset(dtype(name).name for name in row.names("whole")),
+        quantises=tuple(row.names("quantises")),
         unpack=row.number("unpack", "1"),
         merged=tuple(tuple(group.split("+")) for group in row.names("merged")),
         dynamic=frozenset(row.names("dynamic")),

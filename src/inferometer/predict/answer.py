@@ -50,7 +50,8 @@ from inferometer.predict.phases import (
     rated,
     site_of,
 )
-from inferometer.predict.price.hosts import host_note, waits_for_host
+from inferometer.predict.price.hosts import host_note
+from inferometer.predict.price.lone import StepSums, lone_sums, sums_of_step
 from inferometer.predict.ready import ReadyGraph, make_ready
 from inferometer.predict.request import completed, decode_context, goes_beyond, prefill_steps, step_sizes, window_notes
 from inferometer.version import __version__
@@ -60,6 +61,7 @@ if TYPE_CHECKING:
 
     from inferometer.core.calibration import Calibration
     from inferometer.core.graph import Graph
+    from inferometer.predict.price.plan import PricePlan
 
 
 def predict_graph(  # noqa: PLR0913 - what a prediction depends on
@@ -120,6 +122,12 @@ def _covering(calibration: Calibration | None, effects: RuntimeEffects) -> Calib
             remedy=f"Ask for --runtime {calibration.runtime}, or leave the calibration out.",
         )
     return calibration
+
+
+def _priced(plan: PricePlan, sizes: Mapping[str, Any], name: str) -> StepSums:
+    phase, once = rated(name), name in ONCE
+    sums = lone_sums(plan, sizes, phase, once=once)
+    return sums_of_step(plan, plan.step(sizes, phase, once=once), once=once) if sums is None else sums
 
 
 _starts = Kept()
@@ -202,7 +210,7 @@ class _Job:
         if drafting is None:
             return [self._run("decode", sizes, site)]
         draft = make_ready(drafting.draft, self.device, effects=self.effects, workload=self.workload, options=Options())
-        proposed = phase_of("draft", draft.plan.step(sizes, "decode"), draft.plan, site)
+        proposed = phase_of("draft", _priced(draft.plan, sizes, "draft"), draft.plan, site)
         checked = {**sizes, "query": drafting.length + 1, "logits": drafting.length + 1}
         self.notes.append(
             f"{drafting.length} draft steps and one check of {drafting.length + 1} tokens give "
@@ -212,11 +220,11 @@ class _Job:
 
     def _run(self, name: str, sizes: dict[str, Any], site: PlanDevices) -> Phase:
         plan = self.ready.plan
-        step = plan.step(sizes, rated(name), once=name in ONCE)
-        self.notes += outside_notes(name, step)
-        if waits_for_host(step):
+        sums = _priced(plan, sizes, name)
+        self.notes += outside_notes(name, sums)
+        if sums.waits_for_host:
             self.waiting.append(name)
-        return phase_of(name, step, plan, site)
+        return phase_of(name, sums, plan, site)
 
     def _forward_sizes(self) -> dict[str, Any]:
         sizes = {"batch": self.batch, "query": self.workload.prompt or 1, "context": 0, "logits": 1}

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from inferometer.core.profile import Bound
     from inferometer.core.workload import Parallel
     from inferometer.predict.options import Options
+    from inferometer.predict.price.lone import StepSums
     from inferometer.predict.price.plan import PricePlan
     from inferometer.predict.price.step import StepPrice
     from inferometer.predict.ready import ReadyGraph
@@ -63,35 +64,27 @@ def site_of(device: Device, graph: Graph, parallel: Parallel, options: Options) 
     )
 
 
-def phase_of(name: str, step: StepPrice, plan: PricePlan, site: PlanDevices) -> Phase:
+def phase_of(name: str, sums: StepSums, plan: PricePlan, site: PlanDevices) -> Phase:
     """A step, or several columns of one (the chunks of a prefill) together, with its ops in the order of execution."""
-    once, priced, quantities = name in ONCE, step.priced, step.quantities
-    columns, collected = priced.time_s.shape[1], plan.prepared.collected
-    alone = columns == 1 and not isinstance(step.step_s, np.ndarray)
-    once_s = site.stretch * float(step.step_s if alone else np.broadcast_to(step.step_s, columns).sum())
-    by_op = [_sums(values, site.stretch) for values in (priced.time_s, priced.floor_s)]
-    by_op += [_sums(values) for values in (quantities.flops, quantities.bytes)]
-    numbers, counts = collected.executed[once]
-    # Ops are added up one after the other in the order of execution.
-    executed = counts * np.array(by_op)[:, numbers]
-    time_s, floor_s, flops, moved = np.add.accumulate(executed, axis=1)[:, -1].tolist() if len(numbers) else [0.0] * 4
-    low, high = step.interval()  # the last bit may differ between the two ways to add up
-    end = max(time_s + once_s, site.stretch * float(high.sum()))
-    whole = collected.whole[once]
+    once, stretch = name in ONCE, site.stretch
+    once_s, floor_s = stretch * sums.step_s, stretch * sums.floor_s
+    time_s = stretch * sums.time_s + once_s
+    end = max(time_s, stretch * sums.high_s)  # the last bit may differ between the two ways to add up
+    whole = plan.prepared.collected.whole[once]
     return Phase(
         name=name,
-        time_s=time_s + once_s,
-        low_s=min(time_s + once_s, max(floor_s, site.stretch * float(low.sum()))),
+        time_s=time_s,
+        low_s=min(time_s, max(floor_s, stretch * sums.low_s)),
         high_s=end if whole else None,  # with work that is not known, nobody can say how long it takes at most
         floor_s=floor_s,
-        bound=later(lambda: _bound(_bounds(step, plan), numbers.tolist(), executed[0].tolist(), once_s)),
-        flops=flops,
-        bytes=moved,
-        energy_j=_energy(step, site, time_s + once_s, once_s, (flops, moved)),
-        ops=later(lambda: tuple(_ops(step, plan, rated(name), once=once, stretch=site.stretch))),
+        bound=later(lambda: _bound(sums.whole(), plan, site, once=once)),
+        flops=sums.flops,
+        bytes=sums.bytes,
+        energy_j=_energy(sums, site, time_s),
+        ops=later(lambda: tuple(_ops(sums.whole(), plan, rated(name), once=once, stretch=stretch))),
         unattributed_s=once_s,
-        parts=later(lambda: _parts(name, step, plan, site, time_s + once_s)),
-        streams=later(lambda: {key: site.stretch * float(each.sum()) for key, each in step.streams().items()}),
+        parts=later(lambda: _parts(name, sums.whole(), plan, site, time_s)),
+        streams=later(lambda: {key: stretch * float(each.sum()) for key, each in sums.whole().streams().items()}),
     )
 
 
@@ -152,12 +145,11 @@ def latency_notes(device: Device, parallel: Parallel, options: Options) -> list[
     return [f"The latency of {link.title} is not known and counts nothing: short messages take longer than predicted."]
 
 
-def outside_notes(name: str, step: StepPrice) -> list[str]:
+def outside_notes(name: str, sums: StepSums) -> list[str]:
     """Notes on ops that are larger or smaller than any that the calibration measured, where they matter."""
-    far = step.outside()
-    if not far:
+    if not sums.far:
         return []
-    listed = ", ".join(f"{op_class} by {times:.3g} times" for op_class, times in sorted(far.items()))
+    listed = ", ".join(f"{op_class} by {times:.3g} times" for op_class, times in sorted(sums.far.items()))
     return [f"In the {name} phase ops lie outside of what was calibrated ({listed}): the interval is wider there."]
 
 
@@ -206,28 +198,29 @@ def _bounds(step: StepPrice, plan: PricePlan) -> list[Bound]:
     return [bound if row.has_work else "overhead" for bound, row in named]
 
 
-def _bound(bounds: list[Bound], numbers: list[int], times: list[float], once_s: float) -> Bound:
+def _bound(step: StepPrice, plan: PricePlan, site: PlanDevices, *, once: bool) -> Bound:
     """What most of the time is bound by."""
-    seconds: dict[Bound, float] = {"overhead": once_s}
-    for number, time_s in zip(numbers, times, strict=True):
+    outside = np.broadcast_to(step.step_s, step.priced.time_s.shape[1])
+    seconds: dict[Bound, float] = {"overhead": site.stretch * float(outside.sum())}
+    bounds, times = _bounds(step, plan), _sums(step.priced.time_s, site.stretch)
+    numbers, counts = plan.prepared.collected.executed[once]
+    for number, count in zip(numbers.tolist(), counts[0].tolist(), strict=True):
         bound = bounds[number]
-        seconds[bound] = seconds.get(bound, 0.0) + time_s
+        seconds[bound] = seconds.get(bound, 0.0) + count * times[number]
     return max(seconds, key=lambda name: seconds[name])
 
 
-def _energy(
-    step: StepPrice, site: PlanDevices, time_s: float, once_s: float, work: tuple[float, float]
-) -> float | None:
+def _energy(sums: StepSums, site: PlanDevices, time_s: float) -> float | None:
     """Joules of all devices. Each waits for the host, and for its turn in a pipeline."""
     if site.energy is not None:
-        flops, moved = work
         idle_w = 0.0 if site.power is None else site.devices * site.power.idle_w
-        return counted_joules(site.energy, flops=flops, bytes_moved=moved, idle_w=idle_w, time_s=time_s)
+        return counted_joules(site.energy, flops=sums.flops, bytes_moved=sums.bytes, idle_w=idle_w, time_s=time_s)
     if site.power is None:
         return None
-    computing, waiting = (float(site.stretch * step.total(key).sum()) for key in ("compute_s", "overhead_s"))
-    idle = (1 - site.busy) * time_s + site.busy * (waiting + once_s)
-    return float(site.devices * site.power.joules(time_s=time_s, computing_s=site.busy * computing, waiting_s=idle))
+    waiting_s = site.stretch * (sums.waiting_s + sums.step_s)
+    idle = (1 - site.busy) * time_s + site.busy * waiting_s
+    computing_s = site.busy * site.stretch * sums.computing_s
+    return float(site.devices * site.power.joules(time_s=time_s, computing_s=computing_s, waiting_s=idle))
 
 
 def load_phase(

@@ -152,7 +152,9 @@ def engine_formats(asked: Precision, runtime: str) -> Precision:
     return replace(asked, weights=own.get(asked.weights or "", asked.weights), kv=own.get(asked.kv or "", asked.kv))
 
 
-def held_precision(graph: Graph, asked: Precision, effects: RuntimeEffects, unit: str) -> Precision:
+def held_precision(
+    graph: Graph, asked: Precision, effects: RuntimeEffects, unit: str, *, quantised: bool = False
+) -> Precision:
     """The formats of an engine that quantises networks whole, or loads all floats into the one that it computes in.
 
     On a GPU a model of single precision whose weights are asked for in halves is a half model (`module.half()`, an
@@ -166,15 +168,30 @@ def held_precision(graph: Graph, asked: Precision, effects: RuntimeEffects, unit
         and is_open(graph)
     ):
         asked = replace(asked, weights=effects.stored)
-    if asked.weights is not None and asked.activations is None and is_open(graph):
-        halved = unit == "gpu" and asked.weights in _HALVES and graph.precision in {"f32", None}
-        if halved or (asked.weights in effects.whole and not is_generative(graph)):
+    if asked.activations is None and is_open(graph):
+        if asked.weights in _HALVES and unit == "gpu" and graph.precision in {"f32", None}:
             return replace(asked, activations=asked.weights)
+        if not is_generative(graph) and (whole := _whole(graph, asked, effects, unit, quantised)) is not None:
+            return replace(asked, weights=whole, activations=whole)
     stated = effects.held.get(unit)
     if stated is None or asked.activations is not None or graph.precision not in _HALVES or not is_open(graph):
         return asked
     activations = asked.weights if asked.weights in _FLOATS else stated
     return replace(asked, weights=asked.weights or activations, activations=activations)
+
+
+def _whole(graph: Graph, asked: Precision, effects: RuntimeEffects, unit: str, quantised: bool) -> str | None:
+    """The format that a network has throughout, its activations too; None where it has floats between its weights.
+
+    It is asked for, or what an engine makes of the floats that it is given. An NPU multiplies bytes by bytes: no engine
+    there keeps floats between weights of eight bits.
+    """
+    if asked.weights is None:
+        stated = graph.precision or UNSTATED
+        made = next(iter(effects.whole), None) if quantised and stated in _FLOATS else None
+        made = made or widened_by(graph, asked, effects).get(stated, stated)
+        return made if made in effects.whole and made != stated else None
+    return asked.weights if asked.weights in effects.whole or (asked.weights == "i8" and unit == "npu") else None
 
 
 def widened_by(graph: Graph, asked: Precision, effects: RuntimeEffects) -> Mapping[str, str]:

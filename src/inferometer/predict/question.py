@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from inferometer.core.calibration import Calibration
 from inferometer.core.device import Device, Link, Roof, is_local
-from inferometer.core.engine import RuntimeEffects
+from inferometer.core.engine import RuntimeEffects, is_one_of
 from inferometer.core.errors import DomainError
 from inferometer.core.frozen import frozen
 from inferometer.core.graph import Graph
@@ -83,8 +83,9 @@ class Question:
     a machine without a datasheet. `had_threads` is how many the engine had, whoever chose it: the intervals of a
     calibration made with another number are widened. What a user asks for is `options.threads`. `host_call_s` is how
     fast the host is that starts a device's kernels, as `doctor` reads it: it is taken where the calibration knows the
-    figure of its own host, unless `options` ask for another. `prefill_on` reads the prompt on another device, which
-    sends its cache over `options.link`. With `learned`, what profiles of this machine taught corrects the stored
+    figure of its own host, unless `options` ask for another; `host_module_s`, what that host took to call a small
+    module while the model ran, is nearer to the run and comes first. `prefill_on` reads the prompt on another device,
+    which sends its cache over `options.link`. With `learned`, what profiles of this machine taught corrects the stored
     calibration, or the priors where there is none.
     """
 
@@ -98,6 +99,7 @@ class Question:
     roof: Roof | None = None
     had_threads: int | None = None
     host_call_s: float | None = None
+    host_module_s: float | None = None
     prefill_on: Device | None = None
     learned: bool = True
 
@@ -109,7 +111,9 @@ class Question:
     def precision(self) -> Precision:
         """The formats asked for, completed by the engine's defaults for this model and device."""
         asked = engine_formats(self.workload.precision, self.runtime_name)
-        return held_precision(self.graph, asked, require_effects(self.runtime), self.device.unit)
+        effects = require_effects(self.runtime)
+        quantised = is_one_of(self.device, effects.quantises)
+        return held_precision(self.graph, asked, effects, self.device.unit, quantised=quantised)
 
     def in_formats(self, precision: Precision) -> Question:
         return replace(self, workload=self.workload.in_formats(precision))
@@ -124,7 +128,8 @@ class Question:
         options, given = self.options, None if isinstance(self.runtime, str) else self.runtime
         key = (
             self.runtime_name, self.workload.precision, self.calibrated, self.had_threads, options.threads,
-            options.layout, options.engine_version, calibrations_stamp(), catalog_folders(),
+            options.layout, options.engine_version, catalog_folders(),
+            calibrations_stamp() if self.calibrated and self.calibration is None else None,
         )  # fmt: skip
         of = (self.graph, self.device, given, self.calibration, self.roof)
         return _bases.get_or_make(key, of, lambda: (self._basis(), self.graph.size))[0]
@@ -199,7 +204,7 @@ class Question:
             )
         writing = replace(self, prefill_on=None).answer()
         elsewhere = replace(self, prefill_on=None, device=reader, roof=roof_for(reader))
-        reading = replace(elsewhere, calibration=None, host_call_s=None).answer()
+        reading = replace(elsewhere, calibration=None, host_call_s=None, host_module_s=None).answer()
         cache = prompt_cache_bytes(self.graph, writing.workload, require_effects(self.runtime), self.options)
         return handed_over(reading, writing, cache_bytes=cache, link=link, options=self.options)
 
@@ -304,7 +309,8 @@ def _change_device(question: Question, change: Change) -> Question:
     if change.key == "on":
         device = device_named(change.value)
         # A given calibration is of the device before, and so is its host.
-        return replace(question, device=device, roof=roof_for(device), calibration=None, host_call_s=None)
+        unhosted = replace(question, host_call_s=None, host_module_s=None)
+        return replace(unhosted, device=device, roof=roof_for(device), calibration=None)
     return replace(question, device=changed_device(question.device, change))
 
 

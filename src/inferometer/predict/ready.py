@@ -295,6 +295,7 @@ def _layout(
             kv_bytes_per_token=residency.kv_bytes_per_token if is_generative(graph) else None,
             architecture=graph.architecture,
             weight_formats=weight_formats(graph, precision),
+            frames=whole.metadata.get("frames"),
         ),
         notes=(*_unstated(graph, workload.precision), *_kept_formats(graph, workload.precision), *shaped.uncovered),
     )

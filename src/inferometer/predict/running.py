@@ -15,7 +15,7 @@ from inferometer.known.engines import costs_of, known_engine, require_effects
 from inferometer.predict.precision import counted_precision
 from inferometer.predict.price.class_figures import core_count, memory_of_cores
 from inferometer.predict.price.deviations import standing_of
-from inferometer.predict.price.hosts import host_speed_of
+from inferometer.predict.price.hosts import host_speed_of, speed_by_module
 from inferometer.predict.price.variants import USUAL_LAYOUT, knows_variant, threads_variant
 
 if TYPE_CHECKING:
@@ -69,9 +69,11 @@ def with_own_host(question: Question, calibration: Calibration | None) -> Option
     """The options of a question with its own host, where none is asked for and both hosts' figures are known."""
     options = question.options
     asked = options.host_speed is not None or options.host_call_s is not None
-    if asked or question.host_call_s is None or calibration is None or calibration.host_call_s is None:
+    if asked or calibration is None or calibration.host_call_s is None:
         return options
-    return replace(options, host_call_s=question.host_call_s)
+    if question.host_module_s is not None:
+        return replace(options, host_speed=speed_by_module(question.host_module_s, calibration.host_call_s))
+    return options if question.host_call_s is None else replace(options, host_call_s=question.host_call_s)
 
 
 def _require_threads(question: Question, threads: int) -> None:
@@ -123,12 +125,16 @@ def engine_notes(question: Question) -> tuple[str, ...]:
     """
     device, known = question.device, known_engine(question.runtime_name)
     asked = question.workload.precision
-    weights_alone = asked.weights == "i8" and asked.activations is None and not is_generative(question.graph)
-    if weights_alone and device.unit != "cpu" and "i8" in device.peaks:
+    weights_alone = asked.weights == "i8" and question.precision.activations is None
+    if weights_alone and not is_generative(question.graph) and device.unit != "cpu" and "i8" in device.peaks:
         return ("Weights alone are in i8: --activations i8 asks for int8 throughout, as networks are deployed here.",)
     made_in = question.precision.weights
     if known is not None and asked.weights is None and made_in is not None and made_in == known.effects.stored:
         return (f"Weights are in {made_in}, as models are made for {known.title}; --weights asks for others.",)
+    if known is not None and asked.weights is asked.activations is None and made_in in known.effects.whole:
+        return (
+            f"All of it is in {made_in}, as networks are made for {known.title}; --weights asks for other formats.",
+        )
     if _stays_single(question):
         times = device.peaks["f16"].value / device.peaks["f32"].value
         return (

@@ -69,6 +69,7 @@ def question_behind(
         roof=roof,
         had_threads=profile.environment.threads if profile.environment else None,
         host_call_s=profile.environment.host.get("call_s") if profile.environment else None,
+        host_module_s=profile.environment.host.get("module_s") if profile.environment else None,
     )
     return question, notes
 

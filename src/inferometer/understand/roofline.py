@@ -189,9 +189,16 @@ def _point(  # noqa: PLR0913 - a point is all of these
         attainable_flop_per_s=attainable,
         efficiency=rate / attainable if rate is not None and attainable else None,
         floor_share=floor_s / time_s if floor_s is not None and time_s > 0 else None,
-        compute_utilisation=rate / roof.peak.value if rate is not None and roof.peak else None,
-        bandwidth_utilisation=flow / roof.memory.value if flow is not None and roof.memory else None,
+        compute_utilisation=_utilisation(rate, roof.peak),
+        bandwidth_utilisation=_utilisation(flow, roof.memory),
     )
+
+
+def _utilisation(rate: float | None, ceiling: RoofCeiling | None) -> float | None:
+    """The share of a ceiling that was reached; None above it, where the ceiling is not what bounds it."""
+    if rate is None or ceiling is None or rate > ceiling.value:
+        return None
+    return rate / ceiling.value
 
 
 def _rate(work: float | None, seconds: float) -> float | None:

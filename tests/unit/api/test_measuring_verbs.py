@@ -158,6 +158,23 @@ def test_the_roof_is_measured_before_the_run_that_it_judges(order):
     assert found.profiles[1] is PLAIN  # nothing says where it is from: there is no place for notes
 
 
+def test_a_run_that_beats_its_roof_is_judged_again_by_a_better_one_and_taught_with_it(order, monkeypatch):
+    known = replace(order.result.profile, provenance=Provenance(tool="t", version="1", created="c"))
+    order.result = replace(order.result, profiles=(known,))
+    beaten = lambda _device, roof, _judged, _judge: (f"better {roof}", ("read too low",))  # noqa: E731
+    monkeypatch.setattr("inferometer.understand.beaten_roof.unbeaten_roof", beaten)
+    taught = []
+    monkeypatch.setattr(measurements, "_learned", lambda run, _device, roof: (taught.append(roof), run)[1])
+    monkeypatch.setattr(measurements.settings, "learns", lambda: True)
+    found = measurements.measure_and_judge(ASKED)
+    assert order.happened[2:] == [
+        "judged local by local, graph, roof of local, {'n': 2}",
+        "judged local by local, graph, better roof of local, {'n': 2}",
+    ]  # fmt: skip
+    assert found.profile.provenance.notes == ("a note", "read too low", "6 cores")
+    assert taught == ["better roof of local"]
+
+
 def test_a_run_on_a_gpu_is_judged_by_it_and_one_on_a_named_device_by_that(order):
     order.result = run_of(profile(device="gpu0"))
     measurements.measure_and_judge(ASKED)

@@ -211,7 +211,7 @@ only_on = ["npu:N"]
 usual_on = { arrays = ["npu:N"] }
 takes = "arrays"
 small = { narrow = "i4", byte = "i8", kv = "f16" }
-calibrated = { format = "f16", beyond_peaks = "yes", by_weights = { activations = "f32", kv = "f16" } }
+calibrated = { format = "f16", beyond_peaks = "yes", one_build = "yes", by_weights = { activations = "f32", kv = "f16" } }
 fused = ["f"]
 cache_moves = 2
 repeat_moves = 3
@@ -248,7 +248,7 @@ def test_an_engine_has_every_key_of_its_row(tmp_path):
     assert plain(found) == {
         "effects": effects, "opens": ("onnx", "gguf"), "packages": ("p", "q"), "module": "m", "extra": "ex", "rank": 5,
         "first_for": frozenset({"gpu", "tokens"}), "small": {"narrow": "i4", "byte": "i8", "kv": "f16"},
-        "calibrated_in": "f16", "by_weights": {"activations": "f32", "kv": "f16"}, "beyond_peaks": True,
+        "calibrated_in": "f16", "by_weights": {"activations": "f32", "kv": "f16"}, "beyond_peaks": True, "one_build": True,
         "compiled_by": "other", "job_options": frozenset({"a", "b"}), "only_on": ("npu:N",), "takes": "arrays",
         "usual_on": {"arrays": ("npu:N",)},
     }  # fmt: skip
@@ -295,9 +295,15 @@ version = "0.9"
 mixed = "yes"
 frees_windows = "yes"
 byte_experts = "fp8"
-memory_share = 0.9
-context = "1 GB"
-graphs = "2 GB"
+[[engines.x.serving.memory]]
+since = "0.3"
+share = 0.9
+logit = "8 B"
+own = "1 GB"
+split = "2 GB"
+switched_add = "4 GB"
+switched = ["nvlink-*"]
+layer = "3 B"
 """
 
 
@@ -311,11 +317,15 @@ def test_a_serving_engine_has_its_limits_and_costs(tmp_path):
                "block_tokens": 15, "captured_up_to": 16}  # fmt: skip
     given = "".join(f"{name} = {number}\n" for name, number in numbers.items())
     found = plain(served(tmp_path, given, ("0.5", "[]")))
-    (costs,) = found.pop("costs")
+    (costs,), (memory,) = found.pop("costs"), found.pop("memory")
+    assert memory == {
+        "since": "0.3", "share": 0.9, "of_free": False, "profiles": False, "keeps_experts": False, "logit_bytes": 8,
+        "own_bytes": 1e9, "split_bytes": 2e9, "switched_bytes": 4e9, "switched": ("nvlink-*",),
+        "layer_bytes": 3, "padded_to": (1, 1),
+    }  # fmt: skip
     assert found == {
         "tables": "t", "version": "0.9", **numbers, "large_bytes": 70e9, "mixed": True, "frees_windows": True,
-        "byte_experts": "fp8", "memory_share": 0.9,
-        "context_bytes": 1e9, "graph_bytes": 2e9,
+        "byte_experts": "fp8",
     }  # fmt: skip
     assert costs == {
         "since": "0.5", "step_s": pytest.approx(1e-3), "sequence_s": pytest.approx(2e-6),

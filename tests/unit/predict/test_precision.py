@@ -9,6 +9,7 @@ from inferometer.core.engine import RuntimeEffects
 from inferometer.core.errors import DomainError
 from inferometer.core.graph import Op, Tensor
 from inferometer.known import device as device_named
+from inferometer.known import devices
 from inferometer.known.engines import runtime_effects
 from inferometer.predict.precision import arithmetic_for, resolved_precision, widened_to, with_overrides
 from unit.predict.decoders import LLAMA_3_1_8B, at, project
@@ -172,8 +173,34 @@ def test_an_encoder_in_single_precision_says_what_halves_would_do():
     assert "Computed in f32" not in " ".join(predict("bert-base", on="nvidia-l4", weights="f16").provenance.notes)
 
 
-@pytest.mark.parametrize("device", ["rockchip-rk3588-npu", "nvidia-l4"])
-def test_weights_alone_in_bytes_say_how_int8_throughout_is_asked_for(device):
-    assert "--activations i8" in " ".join(predict("resnet50", on=device, weights="i8").provenance.notes)
-    both = predict("resnet50", on=device, weights="i8", activations="i8")
+def test_weights_alone_in_bytes_say_how_int8_throughout_is_asked_for():
+    assert "--activations i8" in " ".join(predict("resnet50", on="nvidia-l4", weights="i8").provenance.notes)
+    both = predict("resnet50", on="nvidia-l4", weights="i8", activations="i8")
     assert "--activations i8" not in " ".join(both.provenance.notes)
+
+
+@pytest.mark.parametrize("device", ["rockchip-rk3588-npu", "nxp-imx8m-plus-npu", "qualcomm-snapdragon-8-gen-3-npu"])
+def test_bytes_asked_for_on_an_npu_are_int8_throughout_and_nothing_else_is_said(device):
+    weights = predict("resnet50", on=device, weights="i8")
+    both = predict("resnet50", on=device, weights="i8", activations="i8")
+    assert weights.summary.latency_s == both.summary.latency_s
+    assert "--activations i8" not in " ".join(weights.provenance.notes)
+
+
+@pytest.mark.parametrize(
+    "device", ["hailo-8l", "st-stm32n6-npu", "google-coral-edge-tpu", "horizon-rdk-x5-npu", "amd-kv260-dpu"]
+)
+def test_a_unit_that_runs_whole_numbers_alone_is_answered_with_what_its_engine_makes_and_says_so(device):
+    default, asked = predict("resnet50", on=device), predict("resnet50", on=device, weights="i8", activations="i8")
+    assert default.summary == asked.summary
+    assert "All of it is in i8" in " ".join(default.provenance.notes)
+    assert "All of it is in i8" not in " ".join(asked.provenance.notes)
+
+
+def test_floats_that_are_asked_for_stay_as_they_were_asked_for():
+    assert predict("resnet50", on="hailo-8l", weights="f16").workload.precision.activations == "f32"
+
+
+def test_every_npu_and_edge_tpu_has_an_engine_that_its_owners_run_for_a_small_network():
+    units = [name for name, row in devices().items() if row.unit in {"npu", "tpu"}]
+    assert not [name for name in units if predict("mobilenet-v2", on=name).runtime == "ideal"]

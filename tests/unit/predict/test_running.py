@@ -196,6 +196,28 @@ def test_the_host_that_a_run_had_is_taken_without_being_asked():
     assert moved.host_call_s is None
 
 
+def test_what_its_host_took_during_a_run_comes_before_what_it_took_beside_it():
+    known = eager_calibration(host_call_s=0.75e-6)
+    question = ask("resnet50", calibration=known, **EAGER)
+
+    def answered(**host):
+        return replace(question, **host).answer().summary.latency_s
+
+    quiet = answered(host_module_s=14.8e-6)
+    assert quiet == pytest.approx(answered(), rel=0.01)
+    assert answered(host_module_s=29.6e-6) == pytest.approx(2 * quiet, rel=0.02), (
+        "a step that waits waits twice as long"
+    )
+    assert answered(host_module_s=14.8e-6, host_call_s=3e-6) == quiet
+    assert replace(question, host_module_s=1e-5).changed("on=nvidia-a100-80gb").host_module_s is None
+
+
+def test_a_prompt_takes_an_eager_host_longer_than_a_token():
+    shipped = im.predict("smollm2-135m", on="nvidia-h200", runtime="torch-eager", prompt=16, generate=4)
+    ratio = shipped.phase("prefill").parts["launch"] / shipped.phase("decode").parts["launch"]
+    assert ratio == pytest.approx(1.13, rel=0.02)
+
+
 def test_this_machines_devices_have_this_machines_host(monkeypatch):
     cards = {"local:gpu": device("nvidia-h200"), "nvidia-h200": device("nvidia-h200")}
     monkeypatch.setattr("inferometer.predict.ask.device_named", lambda name: cards.get(name) or device(name))

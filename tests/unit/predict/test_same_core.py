@@ -154,13 +154,21 @@ def test_a_thread_of_another_core_has_its_part_of_the_machine(roof):
     [
         ({"usable_cpus": 9, "logical_cores": 9}, "f32", "onnxruntime"),  # too many for what was seen of two
         ({"cpu": "Neoverse-V2"}, "i8", "onnxruntime"),  # which products of bytes it has, nobody knows
-        ({"cpu": "Neoverse-V2"}, "q8_0", "llamacpp"),
         ({"architecture": "riscv64"}, "f32", "onnxruntime"),
         ({"cpu": "Neoverse-V2"}, "f32", "mnn"),  # which nobody calibrated
     ],
 )
 def test_what_another_core_says_nothing_of_is_left_to_the_priors(roof, changed, dtype, runtime):
     assert chosen(replace(MACHINE, **changed), HostSetup(), runtime=runtime, dtype=dtype).calibration is None
+
+
+def test_an_engine_that_is_built_once_for_all_cores_serves_another_core_in_bytes_too(roof):
+    """Whatever products of bytes the core has, the package does not use them: only its f32 tells how much faster."""
+    choice = chosen(replace(MACHINE, cpu="Neoverse-V2"), HostSetup(threads=2), runtime="llamacpp", dtype="q8_0")
+    made = calibration_for(ROW, "llamacpp", "q8_0").calibration
+    faster = choice.calibration.peaks["f32"].value / device(ROW).peaks["f32"].value
+    assert choice.calibration.peaks["i8"].value == pytest.approx(faster * device(ROW).peaks["i8"].value)
+    assert choice.calibration.residuals["step.decode"] == WIDER_CORE * made.residuals["step.decode"]
 
 
 def test_an_engine_by_weights_takes_the_nearest_format_and_one_that_nobody_calibrated_has_none():

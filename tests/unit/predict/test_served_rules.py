@@ -19,6 +19,7 @@ from inferometer.predict.question import CalibrationChoices, Question, _link_bet
 from inferometer.predict.running import version_notes
 from inferometer.predict.served import question as serving
 from inferometer.predict.served.memory import ServingMemory, StepLimits
+from inferometer.predict.verbs import predict
 
 
 @pytest.fixture
@@ -320,3 +321,18 @@ def test_an_answer_says_whose_costs_its_version_of_the_engine_has():
         (note,) = version_notes(replace(ask("llama-3.2-1b", on="nvidia-h100-sxm", runtime="vllm"), options=options))
         assert words in note, version
         assert (version or f"{rules.version}, the newest that is known") in note
+
+
+def test_many_users_are_told_the_joules_of_a_token_and_more_of_them_take_fewer():
+    few, many = (
+        predict("llama-3.1-8b", on="nvidia-h100-sxm", runtime="vllm", users=users, prompt=300, generate=400)
+        for users in (8, 128)
+    )
+    assert few.energy_j_per_token_low < few.energy_j_per_token < few.energy_j_per_token_high
+    assert many.energy_j_per_token < 0.5 * few.energy_j_per_token
+    for answer in (few, many):  # what a card draws at most, over what it writes
+        assert answer.energy_j_per_token * answer.tokens_per_s < 1.2 * 700
+
+
+def test_an_unknown_power_leaves_the_joules_of_a_token_open():
+    assert predict("llama-3.2-1b", on="amd-ryzen-ai-9-365-gpu", runtime="vllm", users=4).energy_j_per_token is None

@@ -338,13 +338,6 @@ def test_a_model_that_does_not_fit_says_what_would():
 # memory
 
 
-def test_the_cache_of_vllm_on_a_4090_is_what_the_engine_reported():
-    """2588 blocks of 16 tokens: vLLM 0.19, Llama-3.1-8B, LLMServingSim bench/examples."""
-    found = memory_fit(ask("llama-3.1-8b", on="nvidia-rtx-4090", runtime="vllm", calibrated=False))
-    assert found.kv_blocks == pytest.approx(2588, rel=0.02)
-    assert found.kv_bytes_per_token == 131072
-
-
 def test_a_reserve_is_counted_for_every_runtime():
     """Llama-3.1-8B with a batch of 64 at 1024 tokens needs more than an L4's driver shows."""
     for runtime in ("vllm", "torch-compile", "llamacpp"):
@@ -464,21 +457,6 @@ def test_only_the_experts_that_a_token_visits_take_room():
     found = memory_fit(ask("llama-4-maverick", on="nvidia-h200", runtime="vllm", tp=8, calibrated=False))
     assert found.fits
     assert found.activations_bytes < 0.05 * found.weights_bytes
-
-
-def test_the_cache_has_the_blocks_that_vllm_s_own_log_states():
-    """vLLM 0.19, Llama-3.1-8B on an RTX 4090: 2,588 blocks (LLMServingSim, bench/examples); what fits by our rules."""
-    what = served(ask("llama-3.1-8b", on="nvidia-rtx-4090", runtime="vllm"))
-    assert what.memory.block_tokens == 16
-    assert what.memory.kv_blocks == pytest.approx(2588, rel=0.03)
-
-
-def test_the_cache_has_the_tokens_that_sglang_s_own_log_states():
-    """#tokens: 367404, K and V 8.23 GB each: Qwen3-235B-FP8 on four H100, 0.93 (vllm-project/vllm, issue 21348)."""
-    memory = served(ask("qwen3-235b-a22b", on="nvidia-h100-sxm", runtime="sglang", weights="f8e4m3", tp=4)).memory
-    told = replace(memory, usable_bytes=0.93 * memory.visible_bytes)
-    assert told.kv_tokens == pytest.approx(367_404, rel=0.03)
-    assert told.kv_bytes_per_token * told.kv_tokens == pytest.approx(2 * 8.23 * 2**30, rel=0.03)
 
 
 def test_experts_that_are_split_further_than_measured_lose_what_others_of_the_table_do():

@@ -1,16 +1,22 @@
-"""Parts of pipelines that make pictures: text encoder, denoiser for one step, ControlNet, and the decoder of images.
+"""Parts of pipelines that make pictures or videos: text encoder, denoiser for one step, ControlNet, and the decoder.
 
 The catalog's pipelines (`known/data/models/pipelines.toml`) are made of such parts and of its own denoisers.
 """
+
+from functools import partial
 
 import transformers as hf
 from diffusers import (
     AutoencoderDC,
     AutoencoderKL,
+    AutoencoderKLCogVideoX,
+    AutoencoderKLWan,
+    CogVideoXTransformer3DModel,
     ControlNetModel,
     PixArtTransformer2DModel,
     SanaTransformer2DModel,
     UNet2DConditionModel,
+    WanTransformer3DModel,
 )
 from torch import nn
 
@@ -69,11 +75,45 @@ def _pixart():
     )  # fmt: skip
 
 
-def _sana():
+def _sana(**sizes):
     return Tensors(
-        SanaTransformer2DModel(),
+        SanaTransformer2DModel(**sizes),
         ("hidden_states", "encoder_hidden_states", "timestep"), lambda a: a[0], return_dict=False,
     )  # fmt: skip
+
+
+class Frames(nn.Module):
+    """The decoder of a video: it makes some frames at a time, and keeps what the next convolutions look back at."""
+
+    def __init__(self, vae):
+        super().__init__()
+        self.vae = vae
+        vae.encoder = vae.quant_conv = None
+        for module in vae.decoder.modules():  # CogVideoX's convolutions take large inputs in parts
+            if type(module).__name__ == "CogVideoXSafeConv3d":
+                module.forward = partial(nn.Conv3d.forward, module)
+
+    def forward(self, latents):
+        return self.vae._decode(latents, return_dict=False)[0]  # noqa: SLF001 - `decode` may share out a batch
+
+
+def _wan(heads, layers, ffn):
+    return lambda: Tensors(
+        WanTransformer3DModel(num_attention_heads=heads, num_layers=layers, ffn_dim=ffn),
+        ("hidden_states", "timestep", "encoder_hidden_states"), lambda a: a[0], return_dict=False,
+    )  # fmt: skip
+
+
+class Turning(nn.Module):
+    """CogVideoX with tables of positions that are made once a video, not at each step."""
+
+    def __init__(self, rows, **sizes):
+        super().__init__()
+        self.net, self.rows = CogVideoXTransformer3DModel(**sizes), rows
+
+    def forward(self, latents, words, time):
+        turns = (latents.new_empty(self.rows, 64), latents.new_empty(self.rows, 64)) if self.rows else None
+        return self.net(latents, words, time, image_rotary_emb=turns, return_dict=False)[0]
 
 
 def _unet(text, heads, linear):
@@ -118,6 +158,39 @@ def nets():
             make=_sana, inputs=((1, 32, 32, 32), (1, 300, 2304), time), step=1, published="1.6B"
         ),
         "sana/decoder": Net(make=_sana_vae, inputs=((1, 32, 32, 32),), step=1),
+        "sana-4.8b/transformer": Net(
+            make=lambda: _sana(num_layers=60), inputs=((1, 32, 32, 32), (1, 300, 2304), time), step=1, published="4.7B"
+        ),
+        # Videos at the frames and sides that their cards give: 81 of 832 × 480; 49, and 81 of 1360 × 768.
+        "wan2.1-1.3b/transformer": Net(
+            make=_wan(12, 30, 8960), inputs=((1, 16, 21, 60, 104), time, (1, 512, 4096)), published="1.42B"
+        ),
+        "wan2.1-14b/transformer": Net(
+            make=_wan(40, 40, 13824), inputs=((1, 16, 21, 60, 104), time, (1, 512, 4096)), published="14.3B"
+        ),
+        "wan2.1-vae/decoder": Net(make=lambda: Frames(AutoencoderKLWan()), inputs=((1, 16, 21, 60, 104),)),
+        "cogvideox-2b/transformer": Net(
+            make=lambda: Turning(0), inputs=((1, 13, 16, 60, 90), (1, 226, 4096), time), published="1.69B"
+        ),
+        "cogvideox-5b/transformer": Net(
+            make=lambda: Turning(
+                13 * 30 * 45, num_attention_heads=48, num_layers=42, use_rotary_positional_embeddings=True
+            ),
+            inputs=((1, 13, 16, 60, 90), (1, 226, 4096), time), published="5.57B",
+        ),
+        "cogvideox1.5-5b/transformer": Net(
+            make=lambda: Turning(
+                11 * 48 * 85, num_attention_heads=48, num_layers=42, use_rotary_positional_embeddings=True,
+                patch_size_t=2, sample_width=170, sample_height=96, sample_frames=81, patch_bias=False,
+            ),
+            inputs=((1, 22, 16, 96, 170), (1, 226, 4096), time), published="5.57B",
+        ),
+        "cogvideox-vae/decoder": Net(
+            make=lambda: Frames(AutoencoderKLCogVideoX()), inputs=((1, 16, 13, 60, 90),)
+        ),
+        "cogvideox1.5-vae/decoder": Net(
+            make=lambda: Frames(AutoencoderKLCogVideoX()), inputs=((1, 16, 21, 96, 170),)
+        ),
         "controlnet-canny/controlnet": Net(
             make=lambda: Control(ControlNetModel(cross_attention_dim=768, attention_head_dim=8)),
             inputs=(*first, (1, 3, 512, 512)), fixed=True, published="361M",

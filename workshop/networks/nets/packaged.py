@@ -3,6 +3,7 @@
 A config lists what differs from the package's default of that architecture, which are those of its first release.
 """
 
+import torch
 import torchvision
 import transformers as hf
 from torch import nn
@@ -165,6 +166,30 @@ def detection():
             make=_hf(hf.DFineForObjectDetection, lambda s=size: _d_fine(s), "pixel_values", take=_boxes),
             inputs=image(640), fixed=True, published=count,
         )  # fmt: skip
+    for size, count in (
+        ("tiny", "12.1M"),
+        ("small", "14.6M"),
+        ("medium", "28.2M"),
+        ("large", "46.8M"),
+        ("xlarge", "118M"),
+    ):
+        found[f"lw-detr-{size}"] = Net(
+            make=_hf(hf.LwDetrForObjectDetection, lambda s=size: _lw_detr(s), "pixel_values", take=_boxes),
+            inputs=image(640), fixed=True, published=f"~{count}",
+        )  # fmt: skip
+    for depth, count in ((18, "20M"), (34, "31M"), (101, "76M")):
+        found[f"rtdetr-r{depth}"] = Net(
+            make=_hf(hf.RTDetrForObjectDetection, lambda d=depth: _rt_detr(d), "pixel_values", take=_boxes),
+            inputs=image(640), fixed=True, published=count,
+        )  # fmt: skip
+    for size, (width, layers, heads, places), count in (
+        ("b", (768, 12, 12, (2, 5, 8, 11)), "93.7M"), ("l", (1024, 24, 16, (5, 11, 17, 23)), "312M"),
+        ("h", (1280, 32, 16, (7, 15, 23, 31)), "641M"),
+    ):  # fmt: skip
+        found[f"sam-vit-{size}"] = Net(
+            make=lambda sizes=(width, layers, heads, places): Sam(*sizes), inputs=image(1024),
+            published=f"~{count}",
+        )  # fmt: skip
     # keypoints are chosen by their scores, so how many there are is not known beforehand: what is traced ends before
     found["superpoint"] = Net(make=_SuperPoint, inputs=image(480, 640), published="1.3M")
     found["yolos-tiny"] = Net(
@@ -183,6 +208,61 @@ def _detr(backbone, dilation):
         use_timm_backbone=True, use_pretrained_backbone=False, backbone=backbone, dilation=dilation, num_labels=91,
         backbone_config=None,
     )  # fmt: skip
+
+
+class Sam(nn.Module):
+    """An image and one point in it: the image's encoder, the point's, and the masks."""
+
+    def __init__(self, width, layers, heads, places):
+        super().__init__()
+        self.module = hf.SamModel(
+            hf.SamConfig(
+                vision_config={
+                    "hidden_size": width, "num_hidden_layers": layers, "num_attention_heads": heads,
+                    "global_attn_indexes": list(places), "mlp_dim": 4 * width,
+                }
+            )
+        )  # fmt: skip
+
+    def forward(self, pixels):
+        batch = pixels.shape[0]
+        points, labels = pixels.new_empty(batch, 1, 1, 2), pixels.new_empty(batch, 1, 1, dtype=torch.int32)
+        answer = self.module(pixel_values=pixels, input_points=points, input_labels=labels)
+        return answer.pred_masks, answer.iou_scores
+
+
+def _rt_detr(depth):
+    """Sizes as transformers' convert_rt_detr_original_pytorch_checkpoint_to_hf.py states them."""
+    small = depth < 50
+    blocks = {18: [2, 2, 2, 2], 34: [3, 4, 6, 3], 101: [3, 4, 23, 3]}[depth]
+    backbone = hf.RTDetrResNetConfig(
+        hidden_sizes=[64, 128, 256, 512] if small else [256, 512, 1024, 2048], depths=blocks,
+        layer_type="basic" if small else "bottleneck", out_features=["stage2", "stage3", "stage4"],
+    )  # fmt: skip
+    own = {
+        18: {"encoder_in_channels": [128, 256, 512], "hidden_expansion": 0.5, "decoder_layers": 3},
+        34: {"encoder_in_channels": [128, 256, 512], "hidden_expansion": 0.5, "decoder_layers": 4},
+        101: {"encoder_ffn_dim": 2048, "encoder_hidden_dim": 384, "decoder_in_channels": [384, 384, 384]},
+    }[depth]
+    return hf.RTDetrConfig(num_labels=80, backbone_config=backbone, **own)
+
+
+def _lw_detr(size):
+    """Sizes as the paper's table has them; of the thirteen groups of queries that are counted, one runs."""
+    width, layers, queries, places = {
+        "tiny": (192, 6, 100, (1, 3, 5)), "small": (192, 10, 300, (2, 4, 5, 9)), "medium": (384, 10, 300, (2, 4, 5, 9)),
+        "large": (384, 10, 300, (2, 4, 5, 9)), "xlarge": (768, 10, 300, (2, 4, 5, 9)),
+    }[size]  # fmt: skip
+    backbone = hf.LwDetrViTConfig(
+        hidden_size=width, num_hidden_layers=layers, num_attention_heads=12, image_size=640,
+        window_block_indices=[0, 2, 4] if layers == 6 else [0, 1, 3, 6, 7, 9],
+        out_indices=list(places),
+    )  # fmt: skip
+    own = {
+        "d_model": 384, "decoder_self_attention_heads": 12, "decoder_cross_attention_heads": 24,
+        "projector_scale_factors": [2.0, 0.5],
+    } if size.endswith("large") else {"projector_scale_factors": [1.0]}  # fmt: skip
+    return hf.LwDetrConfig(backbone_config=backbone, num_labels=91, num_queries=queries, **own)
 
 
 def _d_fine(size):

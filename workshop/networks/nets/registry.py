@@ -4,6 +4,7 @@ from workshop.networks.nets import compiled_ops  # noqa: F401, I001 - before tor
 from workshop.networks.nets import (
     assorted,
     blaze,
+    detectors,
     diffusion,
     language,
     mlperf,
@@ -42,6 +43,18 @@ def nets():
         )  # fmt: skip
     for name, (make, side, published) in yolo_others.nets().items():
         found[name] = Net(make=make, inputs=image(side), step=32, published=published)
-    for module in (packaged, restoration, segmentation, streets, blaze, speech, language, mlperf, diffusion, assorted):
+    for module in (
+        packaged,
+        restoration,
+        segmentation,
+        streets,
+        blaze,
+        speech,
+        language,
+        mlperf,
+        diffusion,
+        detectors,
+        assorted,
+    ):
         found |= module.nets()
     return found

@@ -55,6 +55,7 @@ class Arrays:
         self._noted: dict[str, None] = {}
         self._pending: list[list[TraceRow]] = []
         self._out: Any = None
+        self._unreferred: Callable[[], Any] | None = None  # the captured step, whose kernels are still to be recorded
         self._captured = False  # steps are replayed from a CUDA graph
         self.launches_s: deque[float] = deque(maxlen=_LAUNCHES)  # of each step; a CPU launches nothing
 
@@ -71,9 +72,13 @@ class Arrays:
         """The same compiled or captured step with the recorder on; None where recording needs another compilation."""
         if self._execution == "launched" or self._ahead or not self._host.watched:
             return None
+        self._refer()
         again = copy(self)
         again._recorder, again._owner, again._pending = self._host.new_recorder(), False, []  # noqa: SLF001 - its own
         return again
+
+    def host_module_s(self) -> float | None:
+        return self._host.module_s()
 
     @property
     def memory_peak_bytes(self) -> int | None:
@@ -200,22 +205,16 @@ class Arrays:
         Compiled networks are captured as `torch.compile(mode="reduce-overhead")` does for production users: without a
         graph a GPU waits for its host at most batches.
         """
-        torch, compiled = self._host.torch, self._execution == "compiled"
-        launched = self._calls
-        if self._host.watched:
-            call()
-            with nullcontext() if compiled else mark_modules(torch, self._host.module.model):
-                self._calls = kernels_in_order(torch, call, launched)
         try:
-            replay, result = self._capture(torch, call)
+            replay, result = self._capture(self._host.torch, call)
         except RuntimeError as error:
-            if not compiled:
+            if self._execution != "compiled":
                 raise
-            self._calls, self._captured = launched, False
+            self._captured = False
             reason = str(error).strip().partition("\n")[0]
             self._noted[f"The compiled network is launched kernel by kernel: no CUDA graph holds it ({reason})."] = None
             return
-        self._captured = True
+        self._captured, self._unreferred = True, call
         self._noted["Steps are replayed from a CUDA graph."] = None
 
         def step() -> Any:
@@ -223,6 +222,20 @@ class Arrays:
             return result
 
         self._step = step
+
+    def _refer(self) -> None:
+        """Record which kernels are whose, of a step that is not captured: a replay does not show modules.
+
+        After the steps that count: a process that has recorded once launches more slowly from then on.
+        """
+        call, self._unreferred = self._unreferred, None
+        if call is None:
+            return
+        torch, compiled = self._host.torch, self._execution == "compiled"
+        with self._host.running("recording which kernels are whose"):
+            call()
+            with nullcontext() if compiled else mark_modules(torch, self._host.module.model):
+                self._calls = kernels_in_order(torch, call, self._calls)
 
     def _ports(self) -> tuple[Port, ...]:
         return tuple(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
 from importlib import import_module
@@ -143,6 +144,7 @@ def _in_common(places: list[list[str]]) -> list[str]:
     return [parts[0] for parts in takewhile(lambda parts: len(set(parts)) == 1, zip(*places, strict=False))]
 
 
+_MODULES = 64  # small ones, called to see how fast the host is: a millisecond
 _CHAIN = 48  # trivial kernels that the recorder's cost is measured on
 
 
@@ -167,6 +169,7 @@ class TorchHost:
             self._stack.enter_context(mark_modules(torch, self.module.model))
         self._placed = {self.place.device: sum(1 for each in self.module.model.modules() if not any(each.children()))}
         self._cost_s: float | None = None
+        self._stack_of_modules: tuple[Any, Any] | None = None
         self._stored = stored_modules(self.module.model) if self.module.config is not None else {}
         # Where a device's tokens land: pinned memory, which it writes to by itself.
         self.landing: Any = torch.zeros((self.target.batch, 1), dtype=torch.long).pin_memory() if cuda else None
@@ -232,6 +235,29 @@ class TorchHost:
                 step, marks = self._chain(captured=captured)
                 self._cost_s = cost_per_kernel(step, self.sync, self.new_recorder(), marks=marks)
         return self._cost_s
+
+    def module_s(self) -> float | None:
+        """Seconds the host takes to call a small module and start its kernel, now; None on a CPU, which starts none.
+
+        Hosts that are shared change their speed by the second, so this is asked between the runs that count.
+        """
+        if not self.place.cuda:
+            return None
+        torch, nn = self.torch, self.torch.nn
+        if self._stack_of_modules is None:
+            with seeded(torch, 0):
+                layers = [nn.Linear(64, 64), nn.LayerNorm(64), nn.GELU(), nn.Linear(64, 64)] * (_MODULES // 4)
+                stack = nn.Sequential(*layers).to(self.place.device, torch.bfloat16).eval()
+            self._stack_of_modules = stack, torch.ones((1, 64), device=self.place.device, dtype=torch.bfloat16)
+        stack, x = self._stack_of_modules
+        with self.running("timing its host"):
+            for _ in range(2):  # the first time is that of a host that has done something else
+                self.sync()
+                start = time.perf_counter()
+                stack(x)
+                seconds = (time.perf_counter() - start) / _MODULES
+            self.sync()
+        return seconds
 
     def _chain(self, *, captured: bool) -> tuple[Callable[[], Any], AbstractContextManager[None]]:
         """Modules for an eager session, ops for a compiled one, a graph where steps are replayed."""

@@ -69,11 +69,16 @@ class Text:
 
     def instrumented(self) -> Text | None:
         """The same passes with the recorder on; None where recording needs marks, or another compilation."""
-        if not (self._forward.prepared and self._host.watched):
+        if not (isinstance(self._forward, Static) and self._host.watched):
             return None
+        with self._host.running("recording which kernels are whose"):
+            self._forward.refer()
         again = Text(self._host, self._forward, clock_ns=self._clock_ns)
         again._recorder, again._owner = self._host.new_recorder(), False
         return again
+
+    def host_module_s(self) -> float | None:
+        return self._host.module_s()
 
     @property
     def memory_peak_bytes(self) -> int | None:

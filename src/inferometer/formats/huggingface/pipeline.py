@@ -1,4 +1,4 @@
-"""Whole pipelines that make pictures: text encoders, a denoiser at every step, and the decoder of the image.
+"""Whole pipelines that make pictures or videos: text encoders, a denoiser at every step, and the decoder.
 
 A pipeline is one graph of parts that are models themselves: rows of the catalog, or graphs that come with us. What runs
 once a picture is marked so; the question's steps repeat the rest.
@@ -24,7 +24,7 @@ def pipeline(config: Config) -> Body:
     """With guidance a step runs the denoiser for the prompt and for none, as one batch of twice as many.
 
     `tokens` of a part are those of its prompt; `pixels` are those on a side of one unit of its `image`, which is a
-    latent to an autoencoder's decoder.
+    latent to an autoencoder's decoder. A video's `frames` and sides are those of its parts.
     """
     guided = config.whole("guidance", 1, most=2) * nn.BATCH
     texts, denoiser, decoder = config.tables("text_encoders"), config.table("denoiser"), config.table("decoder")
@@ -35,8 +35,15 @@ def pipeline(config: Config) -> Body:
         blocks=blocks,
         inputs=tuple(tensor for part in parts for tensor in part[0].ops[0].inputs),
         outputs=blocks[-1].ops[-1].outputs,
-        metadata={"default_sizes": {"image": config.whole("image")}, "steps": config.whole("steps", most=1000)},
+        metadata={**_made(config), "steps": config.whole("steps", most=1000)},
     )
+
+
+def _made(config: Config) -> dict[str, Any]:
+    """The side of a picture that it makes unless told otherwise, or the frames of a video."""
+    if "frames" in config.values:
+        return {"frames": config.whole("frames")}
+    return {"default_sizes": {"image": config.whole("image")}}
 
 
 def _part(name: str, table: Config, batch: Dim) -> tuple[Block, ...]:

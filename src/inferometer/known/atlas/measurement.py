@@ -55,18 +55,21 @@ def seconds_of(  # noqa: PLR0913 - everything that the seconds of a rate depend 
     if quantity not in wanted:
         raise UnitError(f"A {quantity} cannot be published in {unit}.", remedy=f"Of a rate: {', '.join(wanted)}.")
     many = 1 if batch is None else batch
-    work = {"forward": many, "decode": many, "prefill": many * (1 if prompt is None else prompt)}.get(quantity, 1)
+    work = {"forward": many, "picture": many, "decode": many, "prefill": many * (1 if prompt is None else prompt)}.get(
+        quantity, 1
+    )
     rate = figure * (1 if count is None else count) if unit == "tokens/s/device" else figure
     return work / rate
 
 
-_INPUTS = ("forward", "stream")
+_INPUTS = ("forward", "stream", "picture")
 _TOKENS = ("decode", "prefill", "tokens")
 
 
 QUANTITIES: Mapping[str, str] = {
     "forward": "one step of `batch` inputs",
     "stream": "each input when several are under way: the FPS of a pipeline, an offline run",
+    "picture": "`batch` whole pictures or videos, of so many denoising `steps`",
     "prefill": "reading `prompt` tokens of `batch` sequences",
     "decode": "one step: a token for each of `batch` sequences",
     "ttft": "until the first token, as a client sees it",

@@ -63,7 +63,8 @@ def _match(name: str, dataset: str | None) -> str | None:
         return name
     for spelling in (name, _without_owner(name), untuned(name)):
         form = normal_form(spelling)
-        found = _known(_aliases(dataset).get(form) or _aliases(None).get(form) or form)
+        alias = _aliases(dataset).get(form) or _aliases(None).get(form)
+        found = (None if alias else _of_form(form)) or _known(alias or form)
         if found is not None:
             return _preferred(found)
     return next((known for spelling in (name, untuned(name)) if (known := _timm_form(spelling))), None)
@@ -73,7 +74,11 @@ def _known(target: str) -> str | None:
     """The target of an alias, or a normal form, as the catalog has it; packages know their own."""
     if target.startswith(PREFIXES):
         return target
-    form = normal_form(target)
+    return _of_form(normal_form(target))
+
+
+def _of_form(form: str) -> str | None:
+    """What has this normal form. The form of a form may be another one: a `v` that stood before a hyphen is a word."""
     return _catalog_forms().get(form) or _net_forms().get(form)
 
 

@@ -245,7 +245,10 @@ class MeasuringPlan:
 def models_to_measure(*, device: str, runtime: str, dtype: str | None = None) -> MeasuringPlan:
     """Which ten models to measure on a device with a runtime, to know the others best."""
     where, engine = device_named(device), engine_named(runtime)
-    cases = _in_one_format(_as_if_measured(where, engine.name), dtype)
+    cases = _in_one_format(_as_if_measured(where, engine.name, ran=engine.name), dtype)
+    if len(cases) < LEAST_MODELS and engine.runs_on(where):
+        # what tells models apart is their ops: those that others ran on such units are known, whatever ran them there
+        cases = _in_one_format(_as_if_measured(where, engine.name, ran=None), dtype)
     if len(cases) < LEAST_MODELS:
         raise DomainError(
             f"The atlas has {len(cases)} models that {engine.name} ran on a {where.unit}: too few to choose from.",
@@ -283,9 +286,10 @@ def models_to_measure(*, device: str, runtime: str, dtype: str | None = None) ->
     )
 
 
-def _as_if_measured(device: Device, engine: str) -> tuple[StackCase, ...]:
-    """Models that others ran with the engine on such a unit, as steps of this device; of a batch of one."""
-    there = load().where(engine=engine, unit=device.unit, quantity=("forward", "prefill", "decode"))
+def _as_if_measured(device: Device, engine: str, *, ran: str | None) -> tuple[StackCase, ...]:
+    """Models that others `ran` with an engine, or with any, on such a unit: as steps of this device, of one input."""
+    there = load().where(unit=device.unit, quantity=("forward", "prefill", "decode"))
+    there = there if ran is None else there.where(engine=ran)
     rows: dict[tuple[str | None, ...], PublishedMeasurement] = {}
     devices: dict[tuple[str | None, ...], set[str]] = {}
     for row in there.rows():
@@ -296,7 +300,7 @@ def _as_if_measured(device: Device, engine: str) -> tuple[StackCase, ...]:
     formats = Counter(key[1:] for key, names in devices.items() for _ in names)
     order = sorted(rows, key=lambda key: (-formats[key[1:]], -len(devices[key]), str(key)))
     asked = [
-        replace(rows[key], device=device.name, device_spelling=None, settings={}, parameters=None)
+        replace(rows[key], device=device.name, device_spelling=None, engine=engine, settings={}, parameters=None)
         for key in order[:_CANDIDATES]
     ]
     speaks = sum(row.quantity in QUANTITIES for row in asked) * 2 > len(asked)

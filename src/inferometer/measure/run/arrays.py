@@ -4,13 +4,14 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from statistics import median
 from typing import Any, cast
 
 from inferometer.core.errors import EngineError
 from inferometer.core.profile import Environment
-from inferometer.engines.base import Kernel, Runtime, Session, instrumented_again
+from inferometer.engines.base import Kernel, Runtime, Session, instrumented_again, look_at_host
 from inferometer.known.machine.counters import HardwareCounters, hardware_counters
 from inferometer.known.machine.detect import LocalMachine
 from inferometer.known.machine.health.host_calls import host_call_s
@@ -62,7 +63,9 @@ def measure_arrays(
             restarted = gauge.restart()
             host_s = None if session.opened.unit == "cpu" else host_call_s()
             subject = _metered(order, session, meter)
-            clean = _clean(order, runtime, subject, guard, tell=tell, turns=turns)
+            modules_s: list[float] = []
+            looking = partial(look_at_host, session, modules_s)
+            clean = _clean(order, runtime, subject, guard, tell=tell, turns=turns, look=looking)
             turns.next()
             peak = gauge.read().peak if restarted else None
             device = getattr(session, "memory_peak_bytes", None)
@@ -79,6 +82,8 @@ def measure_arrays(
                 tell("environment", Environment())
             if host_s is not None:  # a device may wait for its host: the figure belongs to the run
                 tell("host_call_s", min(host_s, host_call_s()))  # of two looks, since others only ever add to one
+            if modules_s:
+                tell("host_module_s", median(modules_s))
             if meter is not None:
                 measured = subject.energy("forward", unit=session.opened.unit)
                 joules = {} if measured.energy_j is None else {"forward": measured.energy_j}
@@ -124,10 +129,17 @@ def _metered(order: MeasureOrder, session: Session, meter: EnergyMeter | None) -
 
 
 def _clean(  # noqa: PLR0913 - the run and its surroundings
-    order: MeasureOrder, runtime: Runtime, stepping: MeteredSubject, guard: Guard | NoGuard, *, tell: Tell, turns: Turns
+    order: MeasureOrder,
+    runtime: Runtime,
+    stepping: MeteredSubject,
+    guard: Guard | NoGuard,
+    *,
+    tell: Tell,
+    turns: Turns,
+    look: Callable[[], None] = lambda: None,
 ) -> LoopSamples:
     """The clean run. A step that fails raises: an engine that failed once is not measured further."""
-    subject = _Telling(subject=stepping, tell=tell, turns=turns)
+    subject = _Telling(subject=stepping, tell=tell, turns=turns, look=look)
     (clean,) = collect([subject], order.plan, watch=guard, progress=subject.progress)
     if clean.failures:
         reason = clean.failures[0].reason
@@ -144,6 +156,7 @@ class _Telling:
     subject: MeteredSubject
     tell: Tell
     turns: Turns
+    look: Callable[[], None] = lambda: None  # at the host, between samples
     clock: Callable[[], float] = time.monotonic
     new: list[float] = field(default_factory=list)
     reported: float = 0.0
@@ -169,6 +182,7 @@ class _Telling:
         elif self.new and self.clock() - self.reported >= _TELL_S:
             self.tell("samples", tuple(self.new))
             self.new.clear()
+            self.look()
             self.reported = self.clock()
 
 

@@ -440,6 +440,7 @@ def _environment(raw: Raw) -> Environment:
         memory |= {"at_s": list(series), "model_bytes": list(series.values())}
     details = {
         "placed": dict(raw.opened.placed), "memory": memory, "counters": uncounted, "call_s": raw.host_call_s,
+        "module_s": raw.host_module_s,
     }  # fmt: skip
     host = {**environment.host, **{name: value for name, value in details.items() if value}}
     return replace(

@@ -156,6 +156,7 @@ class Raw:
     clean: LoopSamples | None = None
     launch_s: float | None = None  # of a step of arrays: the host starts a device's work; None: it does not tell
     host_call_s: float | None = None  # of the host of a device that is no CPU: known/machine/health/host_calls.py
+    host_module_s: float | None = None  # what that host took between the runs to call a small module of the engine's
     reported: tuple[tuple[float, ...], ...] = ()  # of the clean run, as it went: all there is if it ended early
     generations: tuple[Generation, ...] = ()
     shapes: tuple[Shape, ...] = ()

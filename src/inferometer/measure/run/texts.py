@@ -11,7 +11,15 @@ from inferometer.core.errors import InferometerError
 from inferometer.core.frozen import frozen
 from inferometer.core.profile import Environment
 from inferometer.core.request import RUN, kept_steps
-from inferometer.engines.base import Event, Kernel, Request, Runtime, TextSession, instrumented_again
+from inferometer.engines.base import (
+    Event,
+    Kernel,
+    Request,
+    Runtime,
+    TextSession,
+    instrumented_again,
+    look_at_host,
+)
 from inferometer.known.machine.detect import LocalMachine
 from inferometer.known.machine.health.host_calls import host_call_s
 from inferometer.measure.bench.guard import FirstLook, Guard, NoGuard
@@ -62,6 +70,8 @@ def measure_text(
             tell("environment", _environment(guard, first_look, disturbances))
             if host_s is not None:  # a device may wait for its host: the figure belongs to the run
                 tell("host_call_s", min(host_s, host_call_s()))  # of two looks, since others only ever add to one
+            if scene.modules_s:
+                tell("host_module_s", median(scene.modules_s))
             if order.outputs is not None:
                 _keep(order, runtime, session, tell)
             wanted = order.shape and runtime.capabilities.per_op
@@ -102,6 +112,7 @@ class _Scene:
     meter: EnergyMeter
     turns: Turns
     steps_s: list[float] = field(default_factory=list)
+    modules_s: list[float] = field(default_factory=list)  # how fast the host was between generations
 
     @property
     def step_s(self) -> float | None:
@@ -141,11 +152,13 @@ class _Scene:
     def once(
         self, text: TextOrder, ids: tuple[int, ...], energy: TextEnergy
     ) -> tuple[Generation, tuple[Disturbance, ...]]:
+        look_at_host(self.session, self.modules_s)
         mark = self.guard.mark()
         tokenise_s = _timed_tokenise(self.session, ids, self.clock)
         events = energy.generated(lambda: tuple(_generated(self.session, ids, text)))
         detokenise_s = _timed_detokenise(self.session, events, self.clock)
         disturbances = self.guard.since(mark)
+        look_at_host(self.session, self.modules_s)
         generation = Generation(
             order=text,
             events=events,

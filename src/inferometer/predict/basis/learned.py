@@ -151,7 +151,7 @@ def learn_from(profile: Profile, question: Question, folder: Path | None = None)
         return ()
     if environment.disturbed is not False:
         why = environment.reasons[0] if environment.reasons else "nobody looked whether the machine was quiet"
-        return (f"Predictions for this machine learn nothing from this run: {why}.",)
+        return (f"Predictions for this machine learn nothing from this run: {why.removesuffix('.')}.",)
     try:
         steps = learned_steps(profile, replace(question, learned=False))
         if steps:

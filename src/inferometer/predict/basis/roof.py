@@ -1,8 +1,8 @@
 """The roof of this machine: how fast it multiplies matrices and copies memory, measured in a second and kept.
 
 A roof is not a calibration: it says what the machine can do through numpy, and nothing about any engine. It gives a
-machine without a catalog row the peaks to predict with and to judge a run by. A run never raises the roof it is judged
-by: an engine that beats numpy shows as faster than its floor, and the page says so.
+machine without a catalog row the peaks to predict with and to judge a run by. A run that beats it proves it too low:
+it is measured again, and raised to what the run did if it still is (`understand/beaten_roof.py`).
 """
 
 from __future__ import annotations
@@ -90,6 +90,7 @@ def _torch_with_a_gpu() -> Any:
     return torch
 
 
+MAIN_MEMORY = "memory"  # the name of its rate, beside those of number formats
 COOLING = ("power_w", "idle_w", "cooling_w", "warms_s")  # of a roof: what `calibrate --cooling` fits
 _SIDE = 1536  # large enough to be bound by arithmetic, small enough to run many times a second
 _COPY_BYTES = 256_000_000  # larger than any cache
@@ -165,10 +166,7 @@ def machine_roof(
     minutes. The better of the two is stored: a roof is the best the machine has shown. One of more or fewer CPUs than
     may be used now is another machine's.
     """
-    from inferometer.known.machine.detect.identity import this_machine  # noqa: PLC0415 - only for this machine
-
-    machine = name_start(this_machine().id, device.title)
-    path = (folder or data_folder() / "roofs") / f"{machine}.json"
+    path = _path_of(device, folder)
     kept = _stored_roof(path)
     if kept is not None and device.unit != "gpu" and kept.threads != _usable_threads():
         kept = None
@@ -178,24 +176,67 @@ def machine_roof(
             return kept if device.unit == "gpu" else _with_derived(_with_call(kept, path))
     often = "once (about 1 s); they are kept for later" if kept is None else "again (about 1 s)"
     tell(f"measuring this machine's roofs {often}")
-    roof = _better(kept, (measure or (measured_gpu_roof if device.unit == "gpu" else measured_roof))(machine))
+    roof = _better(kept, (measure or _measure(device))(path.stem))
     _store_roof(path, roof)
     return roof
 
 
+def read_again(
+    device: Device, roof: Roof, *, folder: Path | None = None, measure: Callable[[str], Roof] | None = None
+) -> Roof:
+    """The better of the roof and of another reading of it, kept: something has shown that it is too low."""
+    tell("a run did better than this machine's roofs: measuring them again (about 1 s)")
+    path = _path_of(device, folder)
+    better = _better(roof, (measure or _measure(device))(path.stem))
+    _store_roof(path, better)
+    return better
+
+
+def keep_roof(device: Device, roof: Roof, folder: Path | None = None) -> None:
+    """Keep one that something other than a measurement has raised."""
+    _store_roof(_path_of(device, folder), roof)
+
+
+def raised(roof: Roof, rate: str, times: float, *, by: str) -> Roof:
+    """The roof with one rate times as high, a number format's or the main memory's.
+
+    Formats that stand on f32 alone rise with it, where they were not measured themselves.
+    """
+
+    def higher(rate: Sourced) -> Sourced:
+        source = rate.source.partition("; raised by ")[0]
+        return replace(rate, value=times * rate.value, source=f"{source}; raised by {by}")
+
+    if rate == MAIN_MEMORY:
+        return replace(roof, bandwidth_bytes_per_s=higher(roof.bandwidth_bytes_per_s))
+    peaks = {
+        name: higher(peak) if name == rate or (rate == "f32" and peak.origin == "prior") else peak
+        for name, peak in roof.peaks.items()
+    }
+    return replace(roof, peaks=peaks)
+
+
+def _path_of(device: Device, folder: Path | None) -> Path:
+    from inferometer.known.machine.detect.identity import this_machine  # noqa: PLC0415 - only for this machine
+
+    return (folder or data_folder() / "roofs") / f"{name_start(this_machine().id, device.title)}.json"
+
+
+def _measure(device: Device) -> Callable[[str], Roof]:
+    return measured_gpu_roof if device.unit == "gpu" else measured_roof
+
+
 def keep_cooling(power_w: float, idle_w: float, cooling_w: float, warms_s: float | None, *, source: str) -> None:
     """Add what a long run with a power meter says of this machine's CPU to its roof, whatever was there before."""
-    from inferometer.known.machine.detect.identity import this_machine  # noqa: PLC0415 - only for this machine
-    from inferometer.known.machine.local import local_device  # noqa: PLC0415 - as above
+    from inferometer.known.machine.local import local_device  # noqa: PLC0415 - only for this machine
 
     device, date = local_device("local:cpu"), datetime.now(tz=UTC).date().isoformat()
-    roof, path = machine_roof(device), data_folder() / "roofs" / f"{name_start(this_machine().id, device.title)}.json"
     values = dict(zip(COOLING, (power_w, idle_w, cooling_w, warms_s), strict=True))
     fitted: dict[str, Any] = {
         name: None if value is None else Sourced(value=value, origin="calibrated", source=source, date=date)
         for name, value in values.items()
     }
-    _store_roof(path, replace(roof, **fitted))
+    keep_roof(device, replace(machine_roof(device), **fitted))
 
 
 def _with_derived(roof: Roof) -> Roof:

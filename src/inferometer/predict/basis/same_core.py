@@ -3,7 +3,8 @@
 What was measured on a machine of this kind is nearer than any prior, so it serves until this one is calibrated. What
 differs makes its interval wider, and is said: another machine of the kind, its clock, its memory, threads, versions.
 Where there is none, one of the same architecture serves in f32: an engine's kernels reach much the same shares of what
-a core can do there, and how much that is here, a product of matrices tells.
+a core can do there, and how much that is here, a product of matrices tells. An engine that is built once for all cores
+of an architecture serves so in every format.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from typing import TYPE_CHECKING
 from inferometer.core.machine import MachineFacts, short_name
 from inferometer.core.units import format_capacity, format_quantity
 from inferometer.known import device as device_named
+from inferometer.known.engines import known_engine
 from inferometer.predict.basis.calibrations import (
     WIDER_VERSION,
     CalibrationChoice,
@@ -48,10 +50,9 @@ def shipped_for(device: Device, runtime: str, dtype: str, setup: HostSetup, mach
     clock_hz = None if device.clock_hz is None else device.clock_hz.value
     now = (tuple(sorted(setup.versions.items())), setup.threads)
     choice = _cached_choice((runtime, dtype), now, machine, clock_hz)
-    # Products of bytes and of halves have instructions that one core has and the next has not.
-    if choice.calibration is None and dtype == "f32" and _of_architecture(runtime, machine.architecture):
+    if choice.calibration is None and _of_architecture(runtime, dtype, machine.architecture):
         peak = machine_roof(device).peaks.get("f32")
-        return choice if peak is None else _cached_from_another_core(runtime, now, machine, peak)
+        return choice if peak is None else _cached_from_another_core((runtime, dtype), now, machine, peak)
     return choice
 
 
@@ -82,13 +83,17 @@ def _cached_choice(
 
 @lru_cache(maxsize=64)
 def _cached_from_another_core(
-    runtime: str, now: tuple[tuple[tuple[str, str], ...], int | None], machine: MachineFacts, peak: Sourced
+    wanted: tuple[str, str],
+    now: tuple[tuple[tuple[str, str], ...], int | None],
+    machine: MachineFacts,
+    peak: Sourced,
 ) -> CalibrationChoice:
     """The calibration of the nearest number of threads, with every rate times what a product of matrices does here."""
+    runtime = wanted[0]
     setup = HostSetup(versions=dict(now[0]), threads=now[1])
     cpus = float(setup.threads or machine.usable_cpus or machine.logical_cores or 1)
     near = min(
-        _of_architecture(runtime, machine.architecture),
+        _of_architecture(*wanted, machine.architecture),
         key=lambda made: (abs(log(cpus / (made.threads or 1))), made.created),
     )
     if cpus > _MOST_THREADS * (near.threads or 1):
@@ -116,14 +121,18 @@ def _here(rate: Sourced, faster: float) -> Sourced:
 
 
 @lru_cache(maxsize=64)
-def _of_architecture(runtime: str, architecture: str | None) -> tuple[Calibration, ...]:
-    """Those of an engine in f32 on CPUs of this machine's architecture."""
+def _of_architecture(runtime: str, dtype: str, architecture: str | None) -> tuple[Calibration, ...]:
+    """Those of an engine and a format on CPUs of this machine's architecture that tell of another core."""
+    engine = known_engine(runtime)
+    # Products of bytes and of halves have instructions that one core has and the next has not.
+    if dtype != "f32" and (engine is None or not engine.one_build):
+        return ()
     named = f"-{name_start(runtime)}-"
     made = (read_calibration(path) for path in files_in([SHIPPED]) if named in path.name)
     return tuple(
         one
         for one in made
-        if (one.runtime, one.unit, one.dtype) == (runtime, "cpu", "f32")
+        if (one.runtime, one.unit, one.dtype) == (runtime, "cpu", dtype)
         and one.environment.get("architecture") == architecture
     )
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from inferometer.core.frozen import frozen
 from inferometer.core.lazy import late
 from inferometer.core.workload import MOST, Workload
-from inferometer.known.engines import known_engine, require_effects
+from inferometer.known.engines import known_engine, memory_of, require_effects
 from inferometer.predict.options import Options
 from inferometer.predict.parallel import replica_batch
 from inferometer.predict.ready import make_layout, make_ready
@@ -115,10 +115,10 @@ def reserve_of(effects: RuntimeEffects, device: Device) -> float:
     engine = known_engine(effects.name)
     capacity = capacity_of(device)
     if engine is not None and engine.serving is not None and capacity is not None:
-        rules = engine.serving
         # The share is of all memory, whatever else lies there (vLLM's --gpu-memory-utilization): the rest is left
         # alone.
-        return (1 - float(rules.memory_share)) * capacity + float(rules.context_bytes) + float(rules.graph_bytes)
+        taken = memory_of(engine.serving)
+        return (1 - float(taken.share)) * capacity + float(taken.own_bytes)
     reserve = effects.on(device.unit).reserve_bytes
     return 0.0 if reserve is None else float(reserve)
 

@@ -244,13 +244,19 @@ def _stage_count(block: Block, stage: float) -> float:
 
 
 def weights_of(graph: Graph, placed: list[list[Placed]], terms: Terms) -> tuple[float, float]:
-    """Bytes of weights on the fullest device, and bytes of offloaded weights; each weight once by its name."""
+    """Bytes of weights on the fullest device, and bytes of offloaded weights; each weight once by its name.
+
+    Of a pipeline the first stage has what comes before the layers, and the last what comes after them: one that both
+    need is on both.
+    """
     binding, stage, offloaded = terms.symbolic(), stage_share(graph, terms.stages), terms.offloaded
-    held: dict[str, float] = {}
+    parts: tuple[dict[str, float], ...] = ({}, {}, {})  # before the layers, the layers, after them
     away: dict[str, float] = {}
+    layers = [number for number, block in enumerate(graph.blocks) if is_layer(block)]
     for number, block in enumerate(graph.blocks):
+        place = 1 if terms.stages == 1 or not layers or is_layer(block) else 0 if number < layers[-1] else 2
         for index, entry in enumerate(placed[number]):
-            target = away if (number, index) in offloaded else held
+            target = away if (number, index) in offloaded else parts[place]
             for op in entry.op.nested():
                 for tensor in (*op.weights, *op.inputs):
                     if tensor.role in {"weight", "constant"}:
@@ -258,7 +264,8 @@ def weights_of(graph: Graph, placed: list[list[Placed]], terms: Terms) -> tuple[
                         times = _stage_count(block, stage) if "{}" in tensor.name else 1.0
                         size = times * entry.scale.weights * _stored(tensor, binding)
                         target.setdefault(block.full_name(tensor.name), size)
-    return sum(held.values()), sum(away.values())
+    before, held, after = (sum(part.values()) for part in parts)
+    return held + max(before, after), sum(away.values())
 
 
 def _stored(tensor: Tensor, binding: Binding) -> float:

@@ -17,6 +17,9 @@ if TYPE_CHECKING:
 # Compiled prompts of six models on hosts of 0.73 to 1.94 µs a call: a host whose calls take twice as long, mostly since
 # another has the other half of its core, launches in 1.4 times the time.
 _LAUNCHES_FOLLOW = 0.5
+# The same host, quiet, takes so long for a call and for a small module of eager PyTorch: on an H200's in eight quiet
+# profiles. What twelve eager decoders took followed the module's time, read between their runs, from 15 to 31 µs.
+_QUIET_CALL_S, _QUIET_MODULE_S = 0.75e-6, 14.8e-6
 WORTH_SAYING = 0.05  # of a step: waiting for less changes little
 
 
@@ -37,6 +40,15 @@ def host_speed_of(options: Options, calibration: Calibration | None) -> float:
         )
     # Seconds over seconds: a host that takes longer for a call than the calibrated one is slower than 1.
     return float((calibration.host_call_s / options.host_call_s) ** _LAUNCHES_FOLLOW)
+
+
+def speed_by_module(module_s: float, calibrated_call_s: float) -> float:
+    """How fast a host is over the calibrated one, by what it took for a small module while the model ran.
+
+    A kernel of a model takes as many such modules whatever slows the host, others on its core among it.
+    """
+    calibrated_module_s = _QUIET_MODULE_S * (calibrated_call_s / _QUIET_CALL_S) ** _LAUNCHES_FOLLOW
+    return float(f"{calibrated_module_s / module_s:.3g}")
 
 
 def waits_for_host(step: StepPrice) -> bool:

@@ -153,7 +153,7 @@ class PricePlan:
                 0.0 if each is None else float(each)
                 for each in (
                     overheads.kernel_in(phase),
-                    None if captured else overheads.host_s,
+                    None if captured else overheads.host_in(phase),
                     overheads.step_in(phase),
                     overheads.sequence_s,
                 )
@@ -216,11 +216,11 @@ class PricePlan:
 
     def needs_floor(self, quantities: Quantities) -> bool:
         """Whether a price could lie below its floor: factors and effects may be below 1, and links raise floors."""
-        return self.calibration is not None or self._faster or bool(self.streamed or quantities.link.any())
+        return self.may_undercut or bool(self.streamed or quantities.link.any())
 
     @property
-    def _faster(self) -> bool:
-        return any(effect.times < 1 for effect in self.effects.values())
+    def may_undercut(self) -> bool:
+        return self.calibration is not None or any(effect.times < 1 for effect in self.effects.values())
 
     def resident(self, quantities: Quantities) -> Any:
         """Bytes that every step reads: where they fit into a cache, nothing has to come from main memory."""

@@ -41,7 +41,12 @@ class Levels:
         """Seconds that memory needs at its peak."""
         # A floor must hold for the best engine: a model that fits the cache as a whole may have been read before the
         # step.
-        away = np.where(resident <= self.cache_bytes, 0.0, 1.0)
+        if isinstance(resident, float) and isinstance(
+            self.cache_bytes, float
+        ):  # a lone step, where numpy's calls count
+            away: Any = float(resident > self.cache_bytes)
+        else:
+            away = np.where(resident <= self.cache_bytes, 0.0, 1.0)
         main = (away * (weights + kv) + _beyond(activations, self.cache_bytes)) / self.bandwidth
         if self.cache_bandwidth is None:
             return main

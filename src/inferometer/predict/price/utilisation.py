@@ -87,7 +87,7 @@ def reader_of(table: Utilisation) -> TableReader:
 class TableReader:
     """A table with its logarithms taken. Single shapes are remembered: most come again, in the next layer or model."""
 
-    __slots__ = ("_flat", "_grids", "_logs", "_remembered", "_steps", "table")
+    __slots__ = ("_flat", "_grids", "_logs", "_places", "_remembered", "_steps", "table")
 
     def __init__(self, table: Utilisation) -> None:
         self.table = table
@@ -96,6 +96,7 @@ class TableReader:
         self._steps = [_even_step(grid) for grid in self._grids]
         self._flat: list[float] = self._logs.ravel().tolist()
         self._remembered: dict[tuple[float, ...], float] = {}
+        self._places: dict[tuple[int, float], tuple[int, float]] = {}  # mostly one axis changes: the others come again
 
     def share(self, point: tuple[float, ...]) -> float:
         """At one size on each axis; outside of the grid its edge is held."""
@@ -103,14 +104,17 @@ class TableReader:
         if found is None:
             if len(self._remembered) > _REMEMBERED:
                 self._remembered.clear()
+                self._places.clear()
             found = self._remembered[point] = self._one(point)
         return found
 
     def _one(self, point: tuple[float, ...]) -> float:
         """The corners of the cell around the point, each with its weight; a corner of weight 0 is left out."""
         corners = [(0, 1.0)]
-        for grid, value in zip(self.table.grid, point, strict=True):
-            lower, share = _between(grid, value)
+        for axis, (grid, value) in enumerate(zip(self.table.grid, point, strict=True)):
+            if (place := self._places.get((axis, value))) is None:
+                place = self._places[axis, value] = _between(grid, value)
+            lower, share = place
             below = [(place * len(grid) + lower, weight * (1 - share)) for place, weight in corners]
             above = [(place * len(grid) + lower + 1, weight * share) for place, weight in corners] if share else []
             corners = below + above

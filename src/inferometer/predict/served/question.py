@@ -14,7 +14,7 @@ from inferometer.core.lazy import late
 from inferometer.core.profile import Headline
 from inferometer.core.sizes import PROMPT
 from inferometer.core.workload import Parallel, Precision
-from inferometer.known.engines import costs_of, engine
+from inferometer.known.engines import costs_of, engine, memory_of
 from inferometer.predict.applicable import require_applicable, require_of_users
 from inferometer.predict.basis.engine_tables.calibrating import kernels_alone
 from inferometer.predict.memory.fit import capacity_of
@@ -99,13 +99,12 @@ class ServedReplica:
         limits = StepLimits(
             tokens=tokens or self.limits.tokens, sequences=sequences or self.limits.sequences, waits=waits
         )
-        return replace(self, limits=limits)
+        memory = None if self.memory is None else self.memory.limited(self.limits, limits)
+        return replace(self, limits=limits, memory=memory)
 
     def with_memory_share(self, share: float) -> ServedReplica:
         """The same with another gpu_memory_utilization."""
-        if self.memory is None:
-            return self
-        return replace(self, memory=replace(self.memory, usable_bytes=share * self.memory.visible_bytes))
+        return self if self.memory is None else replace(self, memory=self.memory.with_share(share))
 
 
 def served(question: Question) -> ServedReplica:
@@ -130,8 +129,8 @@ def served(question: Question) -> ServedReplica:
     step = _steps.get_or_make(costs, (ready,), lambda: engine_step(ready, costs, spread))
     limits = limits_on(rules, basis.device)
     known = capacity_of(basis.device) is not None
-    memory = serving_memory(ready, basis.device, rules, limits) if known else None
-    parallel = workload.parallel
+    parallel, taken = workload.parallel, memory_of(rules, question.options.engine_version)
+    memory = serving_memory(ready, basis.device, rules, taken, limits, split=parallel.tp > 1) if known else None
     drafts, memory = _drafts(question, memory)
     return ServedReplica(
         step=step,
@@ -243,6 +242,9 @@ class ServingAnswer:
     usd_per_hour: float | None
     usd_per_million_tokens: float | None
     notes: tuple[str, ...] = ()
+    energy_j_per_token: float | None = None  # of what is written; reading the prompts is in it
+    energy_j_per_token_low: float | None = None
+    energy_j_per_token_high: float | None = None
 
     @property
     def summary(self) -> Headline:
@@ -295,6 +297,7 @@ def serving_answer(question: Question, users: int, tokens_per_user: float | None
     ttft, tpot = steady.interval("ttft"), steady.interval("tpot")
     price = hourly_price(question.device, what.devices, question.options.place)
     served_all = traffic.generate / (traffic.generate * steady.tpot_s + steady.ttft_s)
+    joules = _joules_per_token(question, traffic, max(under_way, what.replicas))
     return ServingAnswer(
         model=question.graph.name,
         device=question.device.name,
@@ -324,7 +327,18 @@ def serving_answer(question: Question, users: int, tokens_per_user: float | None
         usd_per_hour=None if price is None else float(price.usd_per_hour),
         usd_per_million_tokens=None if price is None else float(million_usd(price, users * served_all)),
         notes=(*what.notes, *window_notes(question.graph, workload)),
+        energy_j_per_token=joules[0],
+        energy_j_per_token_low=joules[1],
+        energy_j_per_token_high=joules[2],
     )
+
+
+def _joules_per_token(question: Question, traffic: Traffic, together: int) -> tuple[float | None, ...]:
+    """Of so many requests at once, all that they take over all that they write: a full batch's power hardly moves."""
+    sizes = replace(question.workload, batch=together, prompt=traffic.prompt, generate=traffic.generate)
+    summary = replace(question, workload=sizes).answer().summary
+    ends = summary.energy_j, summary.energy_low_j, summary.energy_high_j
+    return tuple(None if joules is None else joules / (together * traffic.generate) for joules in ends)
 
 
 def _too_large(question: Question, memory: ServingMemory) -> str:

@@ -1,6 +1,6 @@
 """Combinations over all their sizes: the vector twin of `Question.answer`, from the same basis, plan and memory.
 
-Combinations of one model that have the same rows (its devices and formats under one runtime) are priced at once.
+Combinations of one model (its devices, formats and engines) are priced at once.
 """
 
 from __future__ import annotations
@@ -12,15 +12,21 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from inferometer.core.device import is_local
 from inferometer.core.errors import DomainError
+from inferometer.core.frozen import frozen
 from inferometer.core.graph import is_generative
+from inferometer.core.kept import Kept
+from inferometer.core.settings import catalog_folders
 from inferometer.known.engines import require_effects
 from inferometer.predict.applicable import meaningful, require_engine
 from inferometer.predict.energy import energy_costs
 from inferometer.predict.headline import windows_per_s
+from inferometer.predict.memory.fit import capacity_of, reserve_of
 from inferometer.predict.money import carbon_grams
 from inferometer.predict.precision import counted_precision
-from inferometer.predict.ready import Layout, make_layout, on_device
+from inferometer.predict.question import Basis
+from inferometer.predict.ready import ReadyGraph, make_ready
 from inferometer.predict.request import encodes_prompt, goes_beyond
 from inferometer.predict.running import require_run
 from inferometer.predict.sweep.answer import SweepAnswer, joined
@@ -32,9 +38,10 @@ from inferometer.predict.sweep.workloads import asked_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+    from pathlib import Path
 
     from inferometer.core.workload import Parallel, Workload
-    from inferometer.predict.question import Basis, Question
+    from inferometer.predict.question import Question
     from inferometer.predict.sweep.grid import Sizes, Study, SweepChunk
     from inferometer.predict.sweep.table import SweepTable
     from inferometer.predict.sweep.workloads import AskedWorkloads
@@ -134,44 +141,31 @@ def _evaluate(
 def _answer(questions: Sequence[Question], sizes: Sizes, *, details: bool, dense: bool) -> SweepAnswer | None:
     """The rows of all combinations; None where memory is no polynomial of the sizes."""
     graph, options = questions[0].graph, questions[0].options
-    bases = [question.basis() for question in questions]
+    prompt = sizes.prompt[0] if encodes_prompt(graph) else None  # a plan depends on it where an encoder reads it
+    folders = catalog_folders()
+    found = [_combination(question, prompt, folders) for question in questions]
+    # All combinations or none: the rows of one graph are in one answer, and one way of counting must hold for it.
+    if any(each.ready is not None and each.ready.residency.passing.first is None for each in found):
+        return None
     # Engines differ in the tokens that they let through, and in nothing else that is asked.
-    beyond = np.array([goes_beyond(question.runtime) for question in questions]).reshape(-1, 1, 1, 1, 1)
+    beyond = np.array([each.beyond for each in found]).reshape(-1, 1, 1, 1, 1)
     ways = {way: asked_of(graph, sizes, options, beyond=way) for way in {*beyond.ravel().tolist()}}
     asked = next(iter(ways.values()))
     overlong = [np.where(beyond == way, reason, None) for way, each in ways.items() for reason in each.reasons]
-    prompt = sizes.prompt[0] if encodes_prompt(graph) else None  # a plan depends on it where an encoder reads it
-    foreign, refused = _not_so(questions), dict[int, str]()
-    groups: dict[tuple[int, Parallel], list[GroupMember]] = {}
-    layouts: dict[tuple[int, Workload], Layout] = {}
-    for index, (question, basis) in enumerate(zip(questions, bases, strict=True)):
-        if index in foreign:
-            continue
-        workload = question.workload
-        if basis.precision is not workload.precision or prompt is not None:
-            workload = replace(workload, precision=basis.precision, prompt=prompt)
-        effects = require_effects(question.runtime).at(basis.device)
-        key = (id(effects), workload)
-        try:
-            if (layout := layouts.get(key)) is None:
-                layout = layouts[key] = make_layout(graph, effects=effects, workload=workload, options=options)
-            ready = on_device(layout, basis.device, options=options, calibration=basis.calibration)
-        except DomainError as error:
-            refused[index] = str(error)
-            continue
-        # All combinations or none: the rows of one graph are in one answer, and one way of counting must hold for it.
-        if ready.residency.passing.first is None:
-            return None
-        # The same rows in the same order: only then can the numbers of several devices stand in one array.
-        alike = (id(layout.prepared.collected), workload.parallel)
-        groups.setdefault(alike, []).append(GroupMember(place=index, effects=effects, ready=ready))
+    foreign = {place: each.foreign for place, each in enumerate(found) if each.foreign is not None}
+    refused = {place: each.refused for place, each in enumerate(found) if each.refused is not None}
+    groups: dict[Parallel, list[GroupMember]] = {}
+    for place, (question, each) in enumerate(zip(questions, found, strict=True)):
+        if each.ready is not None:
+            member = GroupMember(place=place, ready=each.ready, room_bytes=each.room_bytes)
+            groups.setdefault(question.workload.parallel, []).append(member)
     results: list[Result] = []
     late: dict[int, str] = {}
     unshared: dict[int, Any] = {}
-    for (_, parallel), members in groups.items():
+    for parallel, members in groups.items():
         group = group_of(members, parallel, asked, options, details=details, dense=dense)
-        found, reasons = evaluated(group)
-        results += found
+        priced, reasons = evaluated(group)
+        results += priced
         late |= reasons
         unshared |= {member.place: reason for member in members for reason in group.shares.reasons}
     before, *after = (
@@ -179,20 +173,65 @@ def _answer(questions: Sequence[Question], sizes: Sizes, *, details: bool, dense
         # In the order in which `predict` would refuse: what the engine cannot run comes before what does not fit.
         for reasons in (foreign, refused, unshared, late)
     )
-    against = (*before, *overlong, *(reason for found in after for reason in found))
+    against = (*before, *overlong, *(reason for reasons in after for reason in reasons))
+    bases = [each.basis for each in found]
     return _assembled(questions, bases, asked, results, against, details=details)
 
 
-def _not_so(questions: Sequence[Question]) -> dict[int, str]:
-    """By place, why a question asks for a format or a setting that its engine cannot run with: looked at first."""
-    reasons: dict[int, str] = {}
-    for index, question in enumerate(questions):
-        try:
-            require_engine(question)
-            require_run(question)
-        except DomainError as error:
-            reasons[index] = str(error)
-    return reasons
+@frozen
+class Combination:
+    """What a question is answered with at any sizes, or why it is not.
+
+    `foreign` says which format or setting its engine cannot run with, which is looked at first; `refused` why nothing
+    can be priced. NaN stands for a room that is not known.
+    """
+
+    basis: Basis
+    beyond: bool
+    foreign: str | None = None
+    refused: str | None = None
+    ready: ReadyGraph | None = None
+    room_bytes: float = np.nan
+
+
+_combinations = Kept(400_000, weigh=lambda kept: 1 if kept.ready is None else len(kept.ready.plan.prepared.rows))
+
+
+def _combination(question: Question, prompt: int | None, folders: tuple[Path, ...]) -> Combination:
+    """What a question of a study is answered with; it was settled beforehand which calibration that is."""
+    if is_local(question.device.name):  # this machine may have learned
+        return _combined(question, prompt)
+    runtime = question.runtime
+    named, given = (runtime, None) if isinstance(runtime, str) else (runtime.name, runtime)
+    return _combinations.get_or_make(
+        (named, question.workload, question.had_threads, prompt, folders),
+        (question.graph, question.device, given, question.calibration, question.roof),
+        lambda: _combined(question, prompt),
+        alike=(question.options,),
+    )
+
+
+def _combined(question: Question, prompt: int | None) -> Combination:
+    basis, beyond = question.basis(), goes_beyond(question.runtime)
+    try:
+        require_engine(question)
+        require_run(question)
+    except DomainError as error:
+        return Combination(basis=basis, beyond=beyond, foreign=str(error))
+    workload = question.workload
+    if basis.precision is not workload.precision or prompt is not None:
+        workload = replace(workload, precision=basis.precision, prompt=prompt)
+    effects, device = require_effects(question.runtime), basis.device
+    try:
+        ready = make_ready(
+            question.graph, device, effects=effects, workload=workload, options=question.options,
+            calibration=basis.calibration,
+        )  # fmt: skip
+    except DomainError as error:
+        return Combination(basis=basis, beyond=beyond, refused=str(error))
+    capacity = capacity_of(device, ready.residency.weights_bytes)
+    room = np.nan if capacity is None else capacity - reserve_of(effects.at(device), device)
+    return Combination(basis=basis, beyond=beyond, ready=ready, room_bytes=room)
 
 
 def _placed(reasons: Mapping[int, Any], shape: tuple[int, ...]) -> Any:

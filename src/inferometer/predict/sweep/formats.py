@@ -15,6 +15,7 @@ import msgspec
 import numpy as np
 
 from inferometer.core.errors import DomainError, MissingDependencyError
+from inferometer.predict.sweep.columns import INPUTS
 from inferometer.predict.sweep.rows import Rows, plain
 from inferometer.predict.sweep.table import is_none
 
@@ -163,25 +164,37 @@ def as_arrow(parts: Sequence[RowsPart]) -> Any:
 
 
 @contextmanager
-def parquet_writer(path: Path, schema: Any) -> Iterator[Callable[[Path], None]]:
-    """What adds a file of `as_arrow` to a Parquet file. Words are numbered; numbers that all differ are not."""
-    arrow, parquet = arrow_module("pyarrow"), arrow_module("pyarrow.parquet")
+def parquet_writer(path: Path, columns: Mapping[str, SweepColumn]) -> Iterator[Callable[[Any], None]]:
+    """What adds a chunk of `as_arrow`, its bytes or its file, to a Parquet file."""
+    arrow, parquet, schema = arrow_module("pyarrow"), arrow_module("pyarrow.parquet"), parquet_schema(columns)
     words = [entry.name for entry in schema if arrow.types.is_dictionary(entry.type)]
+    # Readers skip what they do not ask for by the least and the most of a chunk's sizes. To look for those of what was
+    # predicted takes as long as a quarter of the writing, and they seldom leave a chunk out.
+    asked = [name for name in columns if name in INPUTS]
+    spread: dict[str, tuple[Any, Any]] = {}  # what is the same in all rows mostly is so in the next chunk, too
 
-    def add(file: Path) -> None:
-        with arrow.memory_map(str(file)) as source:
+    def column(name: str, kind: Any, values: list[Any], lengths: list[int]) -> Any:
+        known, found = spread.get(name, (None, None))
+        if known != (values, lengths):
+            found = _column(arrow, kind, values, lengths)
+            spread[name] = (values, lengths), found
+        return found
+
+    def add(chunk: Any) -> None:
+        with arrow.BufferReader(chunk) if isinstance(chunk, arrow.Buffer) else arrow.memory_map(str(chunk)) as source:
             table = arrow.ipc.open_file(source).read_all()
             noted = json.loads(table.schema.metadata[_NOTED])
             lengths = noted.pop("")
-            columns = [
-                _column(arrow, entry.type, noted[entry.name], lengths) if entry.name in noted else table[entry.name]
+            found = [
+                column(entry.name, entry.type, noted[entry.name], lengths) if entry.name in noted else table[entry.name]
                 for entry in schema
             ]
-            writer.write_table(arrow.Table.from_arrays(columns, schema=schema))
+            writer.write_table(arrow.Table.from_arrays(found, schema=schema))
 
-    # Snappy is pyarrow's own default and every reader has it; a dictionary of numbers that all differ would be larger
-    # than they are.
-    with parquet.ParquetWriter(path, schema, compression="snappy", use_dictionary=words) as writer:
+    # Snappy is pyarrow's own default and every reader has it. A dictionary of numbers takes longer than it saves.
+    with parquet.ParquetWriter(
+        path, schema, compression="snappy", use_dictionary=words, write_statistics=asked
+    ) as writer:
         yield add
 
 

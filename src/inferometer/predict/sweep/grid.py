@@ -10,11 +10,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import field, replace
 from itertools import product
 from math import prod
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from inferometer.core.calibration import Calibration
 from inferometer.core.device import Device
-from inferometer.core.dtypes import dtype
+from inferometer.core.dtypes import dtype, is_gguf_block
 from inferometer.core.errors import DomainError, UnknownNameError
 from inferometer.core.frozen import frozen
 from inferometer.core.graph import Graph, is_generative
@@ -94,16 +94,24 @@ class SweepChunk:
         return len(self.combinations) * self.tile.rows
 
 
+class Settled(NamedTuple):
+    """The checkpoint and the engine that a question is about in some formats, and which calibration answers it."""
+
+    graph: Graph
+    runtime: RuntimeEffects | str
+    calibration: int | None
+
+
 @frozen
 class Study:
     """A whole sweep. Every choice that a prediction leaves open is made in it: it is the same in any process.
 
-    `questions` are models × devices × runtimes × threads, their formats and sizes left open. `chosen` says, for each
-    of those and each of the formats, which of the `calibrations` answers it; None: none does.
+    `questions` are models × devices × runtimes × threads, their formats and sizes left open. `settled` has what was
+    chosen for each of those in each of the formats.
     """
 
     questions: tuple[Question, ...]
-    usual: tuple[bool, ...]  # of each question: no engine was named for it
+    settled: tuple[Settled, ...]
     weights: tuple[str | None, ...] = (None,)
     activations: tuple[str | None, ...] = (None,)
     kv: tuple[str | None, ...] = (None,)
@@ -111,7 +119,6 @@ class Study:
     image: tuple[int | None, ...] = (None,)
     sizes: Sizes = field(default_factory=Sizes)
     calibrations: tuple[Calibration, ...] = ()
-    chosen: tuple[int | None, ...]
     details: bool = False
     chunk_rows: int = CHUNK_ROWS
 
@@ -153,11 +160,11 @@ class Study:
             outer, inner = divmod(number, whole)
             if (workload := workloads.get(inner)) is None:
                 workload = workloads[inner] = self._workload(inner)
-            question, which = self.questions[outer], self.chosen[number // plans]
+            question, (graph, runtime, which) = self.questions[outer], self.settled[number // plans]
             yield Question(
-                graph=stored_in(question.graph, workload.precision.weights),
+                graph=graph,
                 device=question.device,
-                runtime=self._runtime(outer, workload.precision.weights),
+                runtime=runtime,
                 workload=workload,
                 options=question.options,
                 calibrated=False,
@@ -166,13 +173,6 @@ class Study:
                 had_threads=question.had_threads,
                 prefill_on=question.prefill_on,
             )
-
-    def _runtime(self, outer: int, weights: str | None) -> RuntimeEffects | str:
-        """The engine that was asked for; where none was, it depends on the format of the weights too."""
-        question = self.questions[outer]
-        if not self.usual[outer]:
-            return question.runtime
-        return usual_runtime(question.device, question.graph, weights)
 
     def _workload(self, number: int) -> Workload:
         places = []
@@ -256,17 +256,16 @@ def study_of(  # noqa: PLR0913 - the axes, and what holds for all rows
     )
     _require_used(questions, plans)
     outer = product(found["models"], found["devices"], runtimes, counts["threads"])
-    usual = tuple(runtime is None for _, _, runtime, _ in outer)
-    used, chosen = _chosen(questions, usual, product(*formats.values()), calibrations)
+    usual = (runtime is None for _, _, runtime, _ in outer)
+    used, settled = _settled(questions, usual, [*product(*formats.values())], calibrations)
     return Study(
         questions=questions,
-        usual=usual,
+        settled=settled,
         **formats,
         parallel=plans,
         image=counts["image"],
         sizes=Sizes(**{name: counts[name] for name in ("batch", "prompt", "generate", "context")}),  # type: ignore[arg-type]  # as above
         calibrations=used,
-        chosen=chosen,
         details=details,
         chunk_rows=chunk_rows,
     )
@@ -294,26 +293,34 @@ def _options_by_model(options: Options, graphs: Iterable[Graph]) -> dict[int, Op
     return by_model
 
 
-def _chosen(
+def _settled(
     questions: Iterable[Question],
     usual: Iterable[bool],
-    formats: Iterable[tuple[str | None, ...]],
+    formats: Sequence[tuple[str | None, ...]],
     given: Iterable[Calibration],
-) -> tuple[tuple[Calibration, ...], tuple[int | None, ...]]:
-    """The calibrations that answer the questions in each of the formats, and which of them answers which."""
+) -> tuple[tuple[Calibration, ...], tuple[Settled, ...]]:
+    """The calibrations that answer the questions in each of the formats, and what is settled for each."""
     precisions = [Precision(weights=weights, activations=activations, kv=kv) for weights, activations, kv in formats]
+    given = tuple(given)
     choices, used = CalibrationChoices(given), dict[int, tuple[int, Calibration]]()
-    chosen: list[int | None] = []
-    for (question, open_), precision in product(zip(questions, usual, strict=True), precisions):
-        runtime = usual_runtime(question.device, question.graph, precision.weights) if open_ else question.runtime
-        stored = stored_in(question.graph, precision.weights)
-        calibration = choices.calibration(replace(question, runtime=runtime, graph=stored), precision)
-        if calibration is None:
-            chosen.append(None)
-        else:
-            # Each calibration travels to the workers once, however many combinations it answers.
-            chosen.append(used.setdefault(id(calibration), (len(used), calibration))[0])
-    return tuple(calibration for _, calibration in used.values()), tuple(chosen)
+    settled: list[Settled] = []
+    for question, open_ in zip(questions, usual, strict=True):
+        # Where no engine was asked for, it depends on the format of the weights too.
+        engines: dict[str | None, RuntimeEffects | str] = {None: question.runtime}
+        for precision in precisions:
+            blocks = precision.weights if open_ and precision.weights and is_gguf_block(precision.weights) else None
+            if (runtime := engines.get(blocks)) is None:
+                runtime = engines[blocks] = usual_runtime(question.device, question.graph, blocks)
+            graph = stored_in(question.graph, precision.weights)
+            which = None
+            if given or question.calibrated:
+                asked = replace(question, runtime=runtime, graph=graph)
+                calibration = choices.calibration(asked, precision)
+                if calibration is not None:
+                    # Each calibration travels to the workers once, however many combinations it answers.
+                    which, _ = used.setdefault(id(calibration), (len(used), calibration))
+            settled.append(Settled(graph, runtime, which))
+    return tuple(calibration for _, calibration in used.values()), tuple(settled)
 
 
 def _require_used(questions: Sequence[Question], plans: Sequence[Parallel]) -> None:

@@ -1,4 +1,4 @@
-"""Combinations of one graph with the same rows and the same plan of devices, evaluated together."""
+"""Combinations of one graph with the same plan of devices, evaluated together."""
 
 from __future__ import annotations
 
@@ -9,20 +9,18 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from inferometer.core.engine import RuntimeEffects
 from inferometer.core.errors import DomainError
 from inferometer.core.frozen import frozen
 from inferometer.core.workload import Parallel
 from inferometer.predict.energy import PowerModel, power_model
 from inferometer.predict.headline import with_own_steps
-from inferometer.predict.memory.fit import capacity_of, reserve_of
 from inferometer.predict.money import hourly_price, million_usd
 from inferometer.predict.options import Options
 from inferometer.predict.phases import PlanDevices, load_phase, site_of
 from inferometer.predict.price.over import sums_over
 from inferometer.predict.price.price import BOUNDS
 from inferometer.predict.price.step import Sums
-from inferometer.predict.price.together import sums_together
+from inferometer.predict.price.together import outside_of, sums_together
 from inferometer.predict.ready import ReadyGraph
 from inferometer.predict.sweep.columns import LOADING, RUNNING
 from inferometer.predict.sweep.stage import SweepStage, absent_stage
@@ -73,22 +71,16 @@ def price_points(  # noqa: PLR0913 - a phase, where, and how much of it
     `once` looks at the ops that run once a request. `dense`: so many points that plans go one by one.
     """
     shape = points[1]
-    sizes = _flat(*points)
-    # What goes over a link is priced by each device's own link, which plans side by side do not have.
-    travels = any(row.op_class == "collective" or row.offloaded for row in plans[0].prepared.rows)
-    if dense or travels or any(plan.streamed for plan in plans):
-        sums = _stacked([_dense(plan, points, phase, once=once) for plan in plans])
-    else:
-        sums = _together(plans, sizes, phase, once=once)
+    sums = _sums(plans, points, phase, once=once, dense=dense)
     time = sums.time_s if site.stretch == 1 else site.stretch * sums.time_s
     joules = _joules(site, time, sums).reshape(-1, *shape)
-    batch = {"batch": points[0]["batch"]}
-    spent = [np.broadcast_to(plan.pace(phase).outside_s(batch, once=once), np.size(batch["batch"])) for plan in plans]
-    outside = site.stretch * np.stack(spent).reshape(len(plans), -1, 1, 1, 1)
+    spent = outside_of([plan.pace(phase) for plan in plans], points[0]["batch"], once=once)
+    outside = site.stretch * spent.reshape(len(plans), -1, 1, 1, 1)
     if not details:
         return SweepStage(
             seconds=time.reshape(1, -1, *shape), energy_j=joules, bytes=np.array(np.nan), outside_s=outside
         )
+    sizes = _flat(*points)
     found = [_details(plan, sizes, phase, once=once) for plan in plans]
     low, high = np.stack([ends for ends, _, _ in found], axis=1)
     # the last bit may differ between the two ways to add up
@@ -101,6 +93,41 @@ def price_points(  # noqa: PLR0913 - a phase, where, and how much of it
     )
 
 
+def _sums(
+    plans: Sequence[PricePlan], points: tuple[Sizes, tuple[int, ...]], phase: str, *, once: bool, dense: bool
+) -> Sums:
+    """Every plan at every point, [plans, n]."""
+    if dense and len(plans) == 1:  # a million points are not copied
+        sums = _dense(plans[0], points, phase, once=once)
+        return Sums(**{name: getattr(sums, name)[None] for name in _SECONDS})
+    # What goes over a link is priced by each device's own link, which plans side by side do not have.
+    alone = [dense or plan.streamed or plan.prepared.collected.travels for plan in plans]
+    found = np.empty((len(_SECONDS), len(plans), prod(points[1])))
+    for place, plan in enumerate(plans):
+        if alone[place]:
+            sums = _dense(plan, points, phase, once=once)
+            found[:, place] = [getattr(sums, name) for name in _SECONDS]
+    beside, sizes = np.flatnonzero(np.logical_not(alone)).tolist(), {} if all(alone) else _flat(*points)
+    for places in _runs(plans, beside, prod(points[1])):
+        sums = sums_together([plans[place] for place in places], sizes, phase, once=once)
+        found[:, places] = [getattr(sums, name) for name in _SECONDS]
+    return Sums(**dict(zip(_SECONDS, found, strict=True)))
+
+
+def _runs(plans: Sequence[PricePlan], places: list[int], length: int) -> Iterator[list[int]]:
+    """As many plans at once as keep their arrays in the cache; one at least, however many points it has."""
+    run: list[int] = []
+    rows = 0
+    for place in places:
+        rows += len(plans[place].prepared.rows)
+        if run and rows * length > _CELLS:
+            yield run
+            run, rows = [], len(plans[place].prepared.rows)
+        run.append(place)
+    if run:
+        yield run
+
+
 def _dense(plan: PricePlan, points: tuple[Sizes, tuple[int, ...]], phase: str, *, once: bool) -> Sums:
     """One plan at every point."""
     found = sums_over(plan, points[0], phase, once=once)
@@ -110,23 +137,6 @@ def _dense(plan: PricePlan, points: tuple[Sizes, tuple[int, ...]], phase: str, *
     parts = [plan.step(part, phase, once=once, doubt=False).sums() for part in _pieces(plan, sizes)]
     time, computing, waiting = (np.concatenate([getattr(part, name) for part in parts]) for name in _SECONDS)
     return Sums(time_s=time, computing_s=computing, waiting_s=waiting)[: _length(sizes)]
-
-
-def _together(plans: Sequence[PricePlan], sizes: Sizes, phase: str, *, once: bool) -> Sums:
-    """All plans at every point."""
-    # As many plans at once as keep their arrays in the cache; one at least, however many points it has.
-    many = max(1, _CELLS // (len(plans[0].prepared.rows) * _length(sizes)))
-    found = [
-        sums_together(plans[start : start + many], sizes, phase, once=once) for start in range(0, len(plans), many)
-    ]
-    return found[0] if len(found) == 1 else _stacked([sums[index] for sums in found for index in range(len(sums))])
-
-
-def _stacked(found: Sequence[Sums]) -> Sums:
-    if len(found) == 1:  # a million points are not copied for that
-        return Sums(**{name: getattr(found[0], name)[None] for name in _SECONDS})
-    time, computing, waiting = (np.stack([getattr(sums, name) for sums in found]) for name in _SECONDS)
-    return Sums(time_s=time, computing_s=computing, waiting_s=waiting)
 
 
 def _length(sizes: Sizes) -> int:
@@ -186,11 +196,11 @@ def _bounds(step: StepPrice) -> Any:
 
 @frozen
 class GroupMember:
-    """A combination that can be: its place among all, and what it is answered with."""
+    """A combination that can be: its place among all, what it is answered with, and its device's memory."""
 
     place: int
-    effects: RuntimeEffects
     ready: ReadyGraph
+    room_bytes: float
 
     @property
     def device(self) -> Device:
@@ -265,15 +275,20 @@ class Group:
         sizes, shape = points
         residencies = [member.ready.residency for member in self.members]
         passing = {id(each.passing): each.passing for each in residencies}
+        places = {key: place for place, key in enumerate(passing)}
+        which = np.array([places[id(each.passing)] for each in residencies])
+        weights = np.array([each.weights_bytes for each in residencies]).reshape(-1, 1, 1, 1, 1)
         found = np.empty((len(residencies), *shape))
         # Batches in strips, so that a million points do not stand in memory once for every part of the sum.
         height = max(1, _CELLS // prod(shape[1:]))
         for top in range(0, shape[0], height):
             batches = slice(top, top + height)
             piece = {name: value[batches] if name == "batch" else value for name, value in sizes.items()}
-            used = {key: each.use(piece, first=first).total_bytes for key, each in passing.items()}
-            for index, each in enumerate(residencies):
-                found[index, batches] = each.weights_bytes + used[id(each.passing)]
+            used = [each.use(piece, first=first).total_bytes for each in passing.values()]
+            if len(used) == 1:
+                np.add(weights, used[0], out=found[:, batches])
+            else:
+                np.add(weights, np.stack(np.broadcast_arrays(*used))[which], out=found[:, batches])
         return found
 
     def numbers(self) -> tuple[list[float], ...]:
@@ -282,11 +297,7 @@ class Group:
         With details also the seconds that storage and the host link take to load it.
         """
         prices = _prices(self.members, self.parallel.devices, self.options)
-        capacities = [capacity_of(member.device, member.ready.residency.weights_bytes) for member in self.members]
-        rooms = [
-            np.nan if capacity is None else capacity - reserve_of(member.effects, member.device)
-            for member, capacity in zip(self.members, capacities, strict=True)
-        ]
+        rooms = [member.room_bytes for member in self.members]
         loads = [self._load(member) if self.details else {} for member in self.members]
         return rooms, prices, *([load.get(name, np.nan) for load in loads] for name in LOADING)
 
@@ -358,14 +369,15 @@ def evaluated(group: Group) -> tuple[list[Result], dict[int, str]]:
         first, step = group.stages()
         return [Result(places=places, first=first, step=step, numbers=group.numbers())], {}
     except DomainError as error:
-        # One member that cannot be priced refuses the whole group, so they are asked one by one to find it.
+        # One member that cannot be priced refuses the whole group, which is halved until it stands alone.
         if len(places) == 1:
             return [], {places[0]: str(error)}
     results: list[Result] = []
     refused: dict[int, str] = {}
-    for member in group.members:
-        site = _site([member], group.parallel, group.options)
-        found, reasons = evaluated(replace(group, members=[member], site=site))
+    middle = len(places) // 2
+    for members in (group.members[:middle], group.members[middle:]):
+        site = _site(members, group.parallel, group.options)
+        found, reasons = evaluated(replace(group, members=members, site=site))
         results += found
         refused |= reasons
     return results, refused

@@ -13,7 +13,7 @@ from contextlib import ExitStack
 from typing import IO, TYPE_CHECKING, Any, Protocol
 
 from inferometer.core.errors import InferometerError
-from inferometer.predict.sweep.formats import as_arrow, as_csv, as_tuples, csv_head, parquet_schema, parquet_writer
+from inferometer.predict.sweep.formats import as_arrow, as_csv, as_tuples, csv_head, parquet_writer
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -154,7 +154,7 @@ class ParquetSink:
         self._files = len(list(self._folder.glob("*.arrow")))
         self._whole = self._folder / "whole"
         self._opened = ExitStack()
-        self._grow: Callable[[Path], None] | None = None
+        self._grow: Callable[[Any], None] | None = None
 
     def _file(self, number: int) -> Path:
         return self._folder / f"{number:08}.arrow"
@@ -167,17 +167,17 @@ class ParquetSink:
             file.flush()
             os.fsync(file.fileno())
         unfinished.replace(self._file(self._files))
+        self._grown()(payload)
         self._files += 1
-        self._grown(self._files - 1)
         return self._files
 
-    def _grown(self, first: int) -> None:
-        """The whole file with the chunks from `first` on; where it was not begun yet, with all."""
+    def _grown(self) -> Callable[[Any], None]:
+        """What the whole file grows by: begun with the chunks that are there already."""
         if self._grow is None:
-            schema = parquet_schema(self._columns)
-            first, self._grow = 0, self._opened.enter_context(parquet_writer(self._whole, schema))
-        for number in range(first, self._files):
-            self._grow(self._file(number))
+            self._grow = self._opened.enter_context(parquet_writer(self._whole, self._columns))
+            for number in range(self._files):
+                self._grow(self._file(number))
+        return self._grow
 
     def rewind(self, mark: int) -> None:
         for number in range(mark, self._files):
@@ -185,7 +185,7 @@ class ParquetSink:
         self._files = min(mark, self._files)
 
     def finish(self) -> None:
-        self._grown(self._files)
+        self._grown()
         self.close()
         self._whole.replace(self._path)
         shutil.rmtree(self._folder)

@@ -185,11 +185,14 @@ class CollectedRows:
     whole: tuple[bool, ...] = field(init=False)  # whether all work of these and of those is known
     # … in the order of execution: the row of each, and how often it counts in [time, floor, operations, moved bytes]
     executed: tuple[tuple[Any, Any], ...] = field(init=False)
+    travels: bool = field(init=False)  # whether anything goes over a link, between devices or from a host
 
     def __post_init__(self) -> None:
         whole = [all(row.counted_whole for row in self.rows if row.once == once) for once in (False, True)]
         object.__setattr__(self, "whole", tuple(whole))
         object.__setattr__(self, "executed", tuple([self._executed(once=once) for once in (False, True)]))
+        travels = any(row.op_class == "collective" or row.offloaded for row in self.rows)
+        object.__setattr__(self, "travels", travels)
 
     def _executed(self, *, once: bool) -> tuple[Any, Any]:
         entries = [entry for entry in self.entries if self.rows[entry.row].once == once]

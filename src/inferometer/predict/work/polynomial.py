@@ -201,7 +201,8 @@ def spread_monomials(monomials: Sequence[Monomial], sizes: Mapping[str, Any], sh
     return table
 
 
-# A binding in which the sizes that change are names: what work rules are run with once, instead of for every workload.
+# Bindings for many questions about one graph. One in which the sizes that change are names is what work rules are run
+# with once, instead of for every workload.
 #
 # A graph is prepared for each runtime and format that is asked for, and rules ask for the same tensors again and
 # again, so the elements of tensors and the work of ops are remembered.
@@ -221,7 +222,9 @@ class Memo:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)  # inherits, which `frozen` does not
-class SymbolicBinding(Binding):
+class MemoBinding(Binding):
+    """Sizes, or names of sizes, that are the same wherever the memo is."""
+
     memo: Memo = field(default_factory=Memo, repr=False, compare=False)
 
     def elements(self, tensor: Tensor) -> Any:
@@ -234,9 +237,14 @@ class SymbolicBinding(Binding):
         return known[1]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SymbolicBinding(MemoBinding):
+    """Its sizes that change are names."""
+
+
 def remembered(what: str, thing: Any, op: Op, binding: Binding, make: Callable[[], T]) -> T:
     """What `make` makes of a thing (an op, or a row of one), once for the formats that matter to its op."""
-    if not isinstance(binding, SymbolicBinding):
+    if not isinstance(binding, MemoBinding):
         return make()
     precision = binding.precision
     formats = (precision.activations, precision.kv, precision.weights if _stores(op) else None)

@@ -29,6 +29,7 @@ from inferometer.predict.work.polynomial import (
     NAMES,
     SYMBOLIC,
     Memo,
+    MemoBinding,
     NotPolynomialError,
     Polynomial,
     SymbolicBinding,
@@ -170,9 +171,7 @@ class PreparedWork:
         values = self.matrix @ spread_monomials(self.monomials, known, shape)
         table = values.reshape(len(self.keys) + len(PARTS), len(self.rows), -1)
         if self.loose:
-            binding = self.binding(sizes)
-            for number, key in self.loose.items():
-                counted = _in_one(quantities_of(self.rows[number], binding, self.effects), key)
+            for number, counted in zip(self.loose, self.loose_work(sizes), strict=True):
                 for index, name in enumerate((*self.keys, *PARTS)):
                     if name in counted:
                         table[index, number] = np.ravel(np.broadcast_to(counted[name], shape))
@@ -187,6 +186,14 @@ class PreparedWork:
                 parts["bytes"][number] -= over
         flops_by = {key.removeprefix("flops:"): parts.pop(key) for key in self.keys}
         return Quantities(flops_by=flops_by, **parts)
+
+    def loose_work(self, sizes: Mapping[str, Any], memo: Memo | None = None) -> list[dict[str, Any]]:
+        """The quantities by name of each of the loose rows; `memo` has what was counted at the same sizes before."""
+        precision = self.terms.precision
+        binding = self.binding(sizes) if memo is None else MemoBinding(sizes=sizes, precision=precision, memo=memo)
+        return [
+            _in_one(quantities_of(self.rows[number], binding, self.effects), key) for number, key in self.loose.items()
+        ]
 
 
 def _in_one(quantities: dict[str, Any], key: str) -> dict[str, Any]:

@@ -25,6 +25,7 @@ ENDLESS = 1 << 40  # blocks where the memory is not known
 # Requests whose times an engine took down between its steps came at the end of one. The simulated steps end a little
 # earlier or later, so the nearest end is meant: half of a step before it and half after.
 _HALF = 0.5
+_CACHE_RAM = 8 * 2**30  # bytes of prompts that llama.cpp's server keeps in the host's memory (--cache-ram)
 _STAMPED = (
     "Many arrivals of the file stand together, as an engine takes them down between its steps: each is taken to have "
     "come at the nearest end of a step."
@@ -96,6 +97,7 @@ def _slots(
         queue=plan.queue,
         patience_s=plan.patience_s or inf,
         cancels=plan.cancels,
+        away_tokens=_CACHE_RAM / max(1, question.fit().kv_bytes_per_token),
     )
     if plan.lora is not None or plan.vision is not None or plan.speculation is not None:
         raise DomainError(
@@ -104,7 +106,7 @@ def _slots(
         )
     words = f"Steps are made as by {rules.title}, {limits.sequences} slots: {rules.url}."
     if limits.prefix_cache:
-        words += " Prompts that begin as earlier ones did are read from there on, however long ago those were."
+        words += " Prompts that begin as those of their slot, or of the host's memory, did are read from there on."
     steps = StepTimes(step, limits.tokens, limits.sequences)
     times: Times = TimesApart(steps, limits.sequences) if rules.apart else steps
     return ReplicaPool(times=times, rules=rules, limits=limits, replicas=replicas), (*notes, words)

@@ -88,6 +88,7 @@ class SimulationPlan:
     head: DraftHead | None = None  # what drafts, where it is no model of its own
     lora: Lora | None = None
     vision: Vision | None = None
+    told: bool = True  # whether the next prompt of a session has the answer as it was made, so that it is found
 
     @property
     def kinds(self) -> Kinds:
@@ -97,6 +98,7 @@ class SimulationPlan:
             adapters=self.lora.adapters if self.lora else 0,
             images=self.vision.images if self.vision else 0,
             pictures=self.vision.pictures if self.vision else 0,
+            told=self.told,
         )
 
     def __post_init__(self) -> None:

@@ -18,6 +18,8 @@ from inferometer.core.frozen import frozen
 from inferometer.core.traffic.demand import is_taken_back
 from inferometer.core.traffic.spreads import merged, weighted_spread
 from inferometer.serving.simulate.cache import BlockPool, Tier
+from inferometer.serving.simulate.slots import Slots
+from inferometer.serving.simulate.times import TimesApart
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -70,6 +72,7 @@ class EngineLimits:
     seen: float = 0.0  # share of a step: what comes in it is in the next plan, where plans are made one step ahead
     longest: int | None = None  # tokens of a prompt and its answer at most (max_model_len)
     queue: int | None = None  # requests that may wait; one more is refused
+    away_tokens: float = inf  # of prompts that slots have given up, in the host's memory
     tiers: tuple[Tier, ...] = ()  # where the cache moves what it has no room for
     patience_s: float = inf  # after which whoever asked goes away: a request is then dropped wherever it is
     cancels: tuple[float, float] | None = None  # a share of the requests, and seconds after which these are taken back
@@ -161,6 +164,9 @@ class Replica:
         # Where steps are planned one ahead, a plan knows what came, and who ended, before the last step began.
         self.seen_s, self.is_late = inf, False
         self.reserves = rules.admission in {"whole", "slot"}
+        self.slots = Slots(limits.sequences, limits.away_tokens) if rules.admission == "slot" else None
+        if self.slots is not None and isinstance(times, TimesApart):
+            self.times = times.following(self.slots)
         self._chunk = limits.chunk or limits.tokens
         self._seen = limits.seen if rules.ahead else 0.0
         self._taken: int | None = None  # blocks that the step being planned has taken for those that decode
@@ -182,6 +188,7 @@ class Replica:
         is_usual = limits.kept == limits.per_sequence == 1 and limits.chunk is None and not limits.by_priority
         is_usual = is_usual and limits.swap_s_per_block is None and self.rules.order == "decode" and not self._fall
         is_usual = is_usual and not limits.is_left and limits.adapters is None and limits.encoder is None
+        is_usual = is_usual and self.slots is None
         return is_usual and not self.holds and self.pool.is_plain and len(self.reading) <= 1
 
     @property
@@ -193,6 +200,8 @@ class Replica:
             self.now = self.seen_s = request.sent
         if not self.limits.prefix_cache:
             request.pieces = ()
+        if self.slots is not None:
+            self.slots.note(request)
         if self._can_leave:
             if not request.ready:  # one that comes from another pool is waited for since it came there
                 request.until = self.limits.until(request)
@@ -261,6 +270,8 @@ class Replica:
             self.waiting.remove(request)
         else:
             return False
+        if self.slots is not None:
+            self.slots.leave(request)
         self.is_blocked = False
         return True
 
@@ -390,6 +401,8 @@ class Replica:
             request.blocks = request.shared = 0
         else:
             self._release(request, None)
+        if self.slots is not None:
+            self.slots.leave(request)
         request.last = self.now
         self.is_blocked = False
         self.on_end(request)
@@ -409,6 +422,8 @@ class Replica:
             pace.turns[request.turn] += 1
             request.blocks += (-tick - request.turn) // pace.period
         heappush(self.ends, (request.end, request.number, request))
+        if self.slots is not None:
+            self.slots.decoding.add(self.slots.taken[request])
 
     def _stop_decoding(self, request: SimulatedRequest) -> None:
         pace = self._pace(request)
@@ -672,6 +687,10 @@ class Replica:
             self._extra_s += pool.loading_s - before_s
         if held:
             pool.free -= pool.kept.pop(own)
+        if self.slots is not None:
+            found = self.slots.take(request)
+            done = min(found, request.target - 1) if self.limits.prefix_cache else 0
+            size = min(budget, request.target - done, self._chunk)
         reached = request.input_tokens + request.output_tokens if self.reserves else done + size
         blocks = max(-(-reached // block), shared + held)
         if blocks > shared + held:

@@ -24,13 +24,15 @@ class Kinds:
     """What differs between requests beside their lengths, each spread evenly over them.
 
     `priorities` are the shares of classes, the most urgent first. Of `adapters` each request asks for one. It has
-    `images`, of `pictures` that there are; 0: no two are the same.
+    `images`, of `pictures` that there are; 0: no two are the same. Answers are `told` in the next prompt word for word;
+    what a load test writes there is not what the server has made.
     """
 
     priorities: tuple[float, ...] = ()
     adapters: int = 0
     images: int = 0
     pictures: int = 0
+    told: bool = True
 
 
 _ALIKE = Kinds()
@@ -158,7 +160,8 @@ class RequestSource:
             requests.append(request)
             before = demand.after[index] if demand.after else ()
             for other in before:
-                if demand.session[other] == demand.session[index] and not other % demand.answers:
+                is_next = demand.session[other] == demand.session[index] and not other % demand.answers
+                if is_next and self._kinds.told:
                     requests[other].answer = _after(requests[other], request)
             if not before:
                 continue

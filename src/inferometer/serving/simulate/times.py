@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from inferometer.predict.served.step import SecondsGrid
+    from inferometer.serving.simulate.slots import Slots
 
 _EVERY = 64  # tokens of context between two entries of a row
 _ENTRIES = 513  # beyond the last one the grids themselves are asked
@@ -120,16 +121,25 @@ class StepTimes:
 class TimesApart:
     """Steps of several passes over the weights: one for each row of neighbouring slots that decode, and the prompts'.
 
-    Which of the `slots` are busy is not followed: each choice of so many counts alike.
+    Where nobody says which of the `slots` are busy (`following`), each choice of so many counts alike.
     """
 
     def __init__(self, times: StepTimes, slots: int) -> None:
-        self._times = times
+        self._times, self._slots = times, slots
+        self._followed: Slots | None = None
         self._passes = [
             [(many, _rows_of(many, busy, slots)) for many in range(1, busy + 1)] for busy in range(slots + 1)
         ]
 
+    def following(self, slots: Slots) -> TimesApart:
+        """The same for an engine whose slots are known."""
+        other = TimesApart(self._times, self._slots)
+        other._followed = slots
+        return other
+
     def decode(self, sequences: int, context: float) -> float:
+        if self._followed is not None:
+            return sum(self._times.decode(many, context) for many in self._followed.rows())
         return sum(count * self._times.decode(many, context) for many, count in self._passes[sequences] if count)
 
     def mixed(self, chunks: Sequence[tuple[int, int]], sequences: int, context: float) -> float:

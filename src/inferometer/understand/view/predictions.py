@@ -135,7 +135,8 @@ def _rate_facts(profile: Profile) -> list[Fact]:
         each = f"{format_quantity(summary.latency_s / batch, 's')} each" if batch > 1 or steps else ""
         if batch > 1:
             each += f", {format_quantity(1 / summary.latency_s, '1')} batches/s"
-        label, remark = ("inputs/s", each) if steps is None else ("pictures/s", f"{each}, in {steps:g} steps")
+        made = "pictures/s" if profile.model.frames is None else "videos/s"
+        label, remark = ("inputs/s", each) if steps is None else (made, f"{each}, in {steps:g} steps")
         facts.append((label, format_quantity(summary.inputs_per_s, "1"), remark))
     if summary.real_time_factor is not None:
         faster = format_quantity(1 / summary.real_time_factor, "1")

@@ -57,6 +57,9 @@ def serving_card(answer: ServingAnswer) -> Card:
     if answer.usd_per_million_tokens is not None and answer.usd_per_hour is not None:
         paid = f"{format_number(answer.usd_per_hour)} USD an hour"
         facts.append(("price", f"{format_number(answer.usd_per_million_tokens)} USD per million tokens", paid))
+    if answer.energy_j_per_token is not None:
+        joules = format_quantity(answer.energy_j_per_token, "J")
+        facts.append(("energy", f"{joules} a token", _joules_between(answer)))
     formats = answer.weights or ""
     users = f"{answer.users} user{'s' * (answer.users > 1)}"
     sizes = f"{users}, prompt {answer.prompt}, generate {answer.generate}"
@@ -66,6 +69,12 @@ def serving_card(answer: ServingAnswer) -> Card:
         facts=tuple(facts),
         sources=answer.notes,
     )
+
+
+def _joules_between(answer: ServingAnswer) -> str:
+    low, high = answer.energy_j_per_token_low, answer.energy_j_per_token_high
+    between = "" if low is None or high is None else f"{interval_text(low, high, 'J')}, "
+    return f"{between}the prompts counted in"
 
 
 def memory_card(fit: Fit) -> Card:

@@ -17,6 +17,7 @@ from inferometer.engines.torch import eager, lacks_cuda
 from inferometer.engines.torch.arrays import Arrays
 from inferometer.engines.torch.capture import capture_graph
 from inferometer.engines.torch.forward import Eager, Static, counted_layer
+from inferometer.engines.torch.modules import spare_masks
 from inferometer.engines.torch.session import Text, open_session
 from unit.engines.torch.configs import ARRAYS, TEXT, written
 from unit.engines.torch.test_text import PROMPT, Cuda, Engine, Place, stepped
@@ -154,6 +155,37 @@ def test_a_compiled_network_is_captured_on_a_gpu_and_launched_where_it_cannot_be
         assert len(session.launches_s) == 2
     assert replays.counts == [2]
     host.torch, host.place = real
+
+
+@pytest.mark.parametrize("execution", ["captured", "compiled"])
+def test_nothing_is_recorded_before_the_steps_that_count(opened, monkeypatch, execution):
+    """A process that has recorded once launches more slowly from then on, so whose kernels are whose is asked later."""
+    recorded = []
+    for module in ("arrays", "forward"):
+        monkeypatch.setattr(f"inferometer.engines.torch.{module}.kernels_in_order", lambda *_: recorded.append(1) or ())
+    host, replays = opened(ARRAYS["bert"], watched=True), Replays()
+    monkeypatch.setattr(type(host), "watched", True)
+    place, host.place = host.place, Place()
+    host.torch, real = Engine(), host.torch
+    arrays = Arrays(host, execution=execution, capture=replays)
+    arrays.feed({"input_ids": RANDOM.integers(0, 160, (2, 7))})
+    arrays.step()
+    assert recorded == []
+    arrays.instrumented()
+    arrays.instrumented()
+    assert recorded == [1], "once a graph"
+    host.torch, host.place = real, place
+
+
+def test_no_mask_is_written_where_none_is_given():
+    spare_masks()
+    spare_masks()
+    masks = import_module("transformers.masking_utils")
+    ignored = masks._ignore_bidirectional_mask_sdpa
+    assert ignored(None, 197)
+    assert not ignored(None, 197, 128), "a window of its own is a mask"
+    assert not ignored(torch.tensor([[True, False]]), 2), "so is padding"
+    assert not getattr(ignored.__closure__[0].cell_contents, "spares", False), "put there once"
 
 
 def test_a_capture_warms_up_and_leaves_everything_ready():

@@ -37,6 +37,8 @@ FAMILIES = {
     "bloom": ("BloomForCausalLM", {"hidden_size": 64, "n_head": 4, "vocab_size": 160}),
     "opt": ("OPTForCausalLM", {"hidden_size": 64, "ffn_dim": 96, "num_attention_heads": 4, "vocab_size": 160,
                                "max_position_embeddings": 64, "word_embed_proj_dim": 64, "pad_token_id": 1}),
+    "mixtral": ("MixtralForCausalLM", {**GROUPED, "num_local_experts": 8, "num_experts_per_tok": 2}),
+    "olmoe": ("OlmoeForCausalLM", {**GROUPED, "num_experts": 8, "num_experts_per_tok": 2, "pad_token_id": 0}),
     "starcoder2": ("Starcoder2ForCausalLM", {**GROUPED, "sliding_window": None}),
 }  # fmt: skip
 

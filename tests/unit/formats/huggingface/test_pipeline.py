@@ -2,7 +2,7 @@
 
 import pytest
 
-from inferometer.core.errors import FormatError
+from inferometer.core.errors import DomainError, FormatError
 from inferometer.core.sizes import bind
 from inferometer.core.workload import Workload
 from inferometer.formats.huggingface.graph import graph_from_config
@@ -11,8 +11,10 @@ from inferometer.known.zoo import model, models
 from inferometer.predict.ask import ask
 from inferometer.predict.options import Options
 from inferometer.predict.work.count import graph_work
+from inferometer.understand.view.predictions import prediction_card
 
 PIPELINES = sorted(name for name, row in models().items() if row.family == "diffusion_pipeline")
+VIDEOS = [name for name in PIPELINES if "frames" in model(name).config]
 
 
 def _flops(graph, **asked):
@@ -26,12 +28,29 @@ def test_a_pipeline_holds_the_weights_of_all_of_its_parts(name):
     assert whole.parameters == sum(read(part["model"]).parameters for part in parts)
 
 
-@pytest.mark.parametrize("name", PIPELINES)
+@pytest.mark.parametrize("name", sorted({*PIPELINES} - {*VIDEOS}))
 def test_a_larger_picture_is_more_work_and_every_op_is_counted(name):
     graph = read(name)
     assert graph.symbols == {"batch", "image"}
     side = graph.metadata["default_sizes"]["image"]
     assert 2 < _flops(graph, image=2 * side) / _flops(graph, image=side) < 17
+
+
+@pytest.mark.parametrize("name", VIDEOS)
+def test_a_video_has_its_own_frames_and_sides_and_every_further_one_is_as_much_work_again(name):
+    graph = read(name)
+    assert graph.symbols == {"batch"}
+    assert _flops(graph, batch=2) == pytest.approx(2 * _flops(graph))
+    with pytest.raises(DomainError, match="no size of an image"):
+        ask(name, on="nvidia-h200", image=512).answer()
+
+
+def test_videos_are_counted_as_videos_and_pictures_as_pictures():
+    shown = {name: prediction_card(ask(name, on="nvidia-h200").answer()) for name in ("wan2.1-1.3b", "sdxl")}
+    labels = {name: {label for label, *_ in card.facts} for name, card in shown.items()}
+    assert "videos/s" in labels["wan2.1-1.3b"]
+    assert "pictures/s" in labels["sdxl"]
+    assert "pictures/s" not in labels["wan2.1-1.3b"]
 
 
 def test_guidance_runs_the_denoiser_and_the_text_encoders_twice_and_the_decoder_once():

@@ -8,6 +8,7 @@ from inferometer.formats.networks.named import net_named
 from inferometer.formats.networks.shipped import is_shipped, networks
 from inferometer.known.atlas.names import DATA, match_model, normal_form, same_models, timm_names, untuned
 from inferometer.known.atlas.sources.timm import current_name
+from inferometer.known.zoo import models
 
 # What torch.export does not take, or what was not traced yet
 NO_GRAPH = {"mask2former-swin-tiny", "mobilebert-uncased", "gemma-3n-e2b", "gemma-3n-e4b", "yolo26n-cls", "yolo26n-obb"}
@@ -158,3 +159,11 @@ def test_timms_networks_have_graphs_where_timm_is_not_installed():
     no_networks = {"pretrained_cfg_for_features"}
     named = {name for name in timm_names() if not name.startswith(("_", "test_", "naflexvit"))} - no_networks
     assert len(named - set(networks("timm"))) <= 0.1 * len(named)
+
+
+def test_every_name_of_the_catalog_is_found_by_each_of_its_spellings():
+    """Also where the normal form has another normal form: `T2V-1.3B` has a v that stands before a number."""
+    for name, row in models().items():
+        for spelling in (name, *row.aliases):
+            assert match_model(spelling) is not None, (name, spelling)
+    assert match_model("Wan-AI/Wan2.1-T2V-1.3B-Diffusers") == "wan2.1-1.3b"

@@ -21,7 +21,7 @@ from inferometer.measure.calibrate.probes import pace as paces
 from inferometer.measure.calibrate.probes.decoders import _once, generation_kernels
 from inferometer.measure.calibrate.probes.models import WRITES
 from inferometer.measure.calibrate.probes.pace import Flood
-from inferometer.measure.calibrate.probes.points import ProbeTimes, ops_of
+from inferometer.measure.calibrate.probes.points import ProbeTimes, ops_of, run_in_turns
 from inferometer.measure.calibrate.probes.provider import _sizes, _timed, ceiling_runs
 from inferometer.measure.calibrate.run import CalibrationJournal, CalibrationOutcome, CandidateResult, ProbeCandidate
 from inferometer.measure.calibrate.torch.kernels import KernelSizes
@@ -291,3 +291,64 @@ def test_a_sustained_rate_is_the_first_fifth_over_the_last():
     assert point.rates == {"sustained:bf16": pytest.approx(np.sum(taken[:some]) / np.sum(taken[-some:])),
                            "power:watts": 250.0}  # fmt: skip
     assert (point.seconds, len(taken) > 5, point.classes) == (float(taken[-1]), True, ("reading",))
+
+
+# Two sessions in turns.
+
+
+class Spinning:
+    """A process whose other threads use CPUs for `awake_s` after each step: a step meanwhile takes twice its time."""
+
+    def __init__(self, awake_s):
+        self.now, self.used, self.until, self.last, self.awake_s, self.seen = 0.0, 0.0, 0.0, None, awake_s, []
+
+    def pass_(self, seconds):
+        self.used += max(0.0, min(self.until, self.now + seconds) - self.now)
+        self.now += seconds
+
+    def session(self, name):
+        def step():
+            others = self.last not in {None, name} and self.now < self.until
+            self.seen.append((name, others))
+            self.used += 4e-3
+            self.now += 2e-3 if others else 1e-3
+            self.last, self.until = name, self.now + self.awake_s
+
+        kernels = {"forward": ()}
+        return SimpleNamespace(step=step, kernels=lambda: kernels, opened=SimpleNamespace(versions={}))
+
+    def pace(self):
+        return paces.MachinePace(
+            piece=lambda _rounds: None, clock=lambda: self.now, own=lambda: self.used, thread=lambda: 1.0,
+            sleep=self.pass_,
+        )  # fmt: skip
+
+
+@pytest.mark.parametrize("awake_s", [0.0, 0.02])
+def test_no_session_is_stepped_while_the_threads_of_the_other_still_spin(awake_s):
+    machine = Spinning(awake_s)
+    ran = run_in_turns(machine.session("plain"), machine.session("timed"), machine.pace(), limit_s=0.3, threads=4)
+    assert [name for name, others in machine.seen[2:] if others] == []  # beyond the first step of each, which warms up
+    assert ran.clean_s == pytest.approx(1e-3)
+
+
+def test_threads_that_never_rest_are_waited_for_no_longer_than_a_moment():
+    machine = Spinning(1e9)
+    machine.until = 1e9
+    machine.pace().rest()
+    assert machine.now < 0.2
+
+
+def test_the_step_that_wakes_its_threads_up_does_not_count():
+    machine, waking = Spinning(0.0), []
+    session = machine.session("plain")
+
+    def step():
+        session.step()
+        if not waking or machine.now - waking[-1] > 0.002:  # it slept meanwhile
+            machine.now += 5e-3
+        waking.append(machine.now)
+
+    slow = SimpleNamespace(step=step, kernels=session.kernels, opened=session.opened)
+    ran = run_in_turns(slow, machine.session("timed"), machine.pace(), limit_s=0.3, threads=4)
+    assert ran.clean_s == pytest.approx(1e-3)

@@ -9,6 +9,7 @@ from dataclasses import replace
 from functools import cache
 from math import exp, log
 from statistics import fmean
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -21,7 +22,7 @@ from inferometer.known.engines import require_effects
 from inferometer.measure.calibrate import here
 from inferometer.measure.calibrate.fitting.points import OpPoint, StepPoint, measured_point, works_of
 from inferometer.measure.calibrate.fitting.subject import CalibrationSubject, plan_of
-from inferometer.measure.calibrate.job import CalibrationJob, PreparedEngine, calibrate
+from inferometer.measure.calibrate.job import CalibrationJob, PreparedEngine, calibrate, serving_from_elsewhere
 from inferometer.measure.calibrate.probes.models import SEES, read_probes
 from inferometer.measure.calibrate.run import CalibrationJournal, CandidateResult, ProbeCandidate
 from inferometer.predict.basis.files import files_in
@@ -175,6 +176,28 @@ def test_what_no_whole_models_can_judge_replaces_nothing(tmp_path):
     assert few.kept.startswith("Fewer than 3 whole models were measured")
     more = calibrate(job(tmp_path), PreparedEngine(provider=Noisy(0.02)), calls=lambda: 1e-7)
     assert more.path is not None  # it continues from there
+
+
+def test_it_must_beat_what_serves_the_machine_until_then_though_it_does_not_start_from_it(tmp_path, calibrated):
+    """A calibration of another core is often nearer than the priors: to be better than these is not enough."""
+    good, _ = calibrated(0.02, 0)
+    noisy, alone, beside = 0.6, tmp_path / "alone", tmp_path / "beside"
+    found = calibrate(job(alone), PreparedEngine(provider=Noisy(noisy, 3)), calls=lambda: 1e-7)
+    assert found.path is not None  # better than the priors
+    serving = PreparedEngine(provider=Noisy(noisy, 3), serving=good.calibration)
+    assert calibrate(job(beside), serving, calls=lambda: 1e-7).kept.endswith("so it stays: nothing was written.")
+    quiet = PreparedEngine(provider=Noisy(0.0), serving=found.calibration)
+    made = calibrate(job(tmp_path), quiet, calls=lambda: 1e-7).calibration
+    assert "started_from" not in made.environment
+
+
+def test_what_serves_this_machine_from_elsewhere_is_asked_for_its_cpu_alone(tmp_path, monkeypatch):
+    there = SimpleNamespace(calibration="of another core")
+    monkeypatch.setattr("inferometer.measure.calibrate.job.shipped_for", lambda *_: there)
+    here_ = replace(job(tmp_path), device=replace(CPU, name="local"))
+    assert serving_from_elsewhere(here_) == "of another core"
+    assert serving_from_elsewhere(replace(here_, device=replace(CPU, name="local:gpu", unit="gpu"))) is None
+    assert serving_from_elsewhere(job(tmp_path)) is None  # a device of the catalog has its own
 
 
 POINT = OpPoint(classes=("linear",), axes={"rows": 1.0}, seconds=1.0, floor_s=0.5, dtype="f32", probe="p", op="x")

@@ -155,4 +155,10 @@ def test_where_nobody_ran_models_nothing_can_be_chosen():
         models_to_measure(device="st-stm32h747", runtime="esp-dl")
 
 
+def test_where_few_ran_models_with_an_engine_those_that_others_ran_are_proposed():
+    plan = models_to_measure(device="raspberry-pi-5", runtime="onnxruntime")
+    assert (plan.runtime, plan.dtype, len(set(plan.models))) == ("onnxruntime", "f32", 10)
+    assert list(plan.halves) == sorted(plan.halves, reverse=True)
+
+
 _TIMM = frozenset(f"timm:{name}" for name in MODELS)

@@ -16,7 +16,7 @@ from inferometer.measure.calibrate.fitting.points import StepPoint
 from inferometer.measure.calibrate.fitting.subject import CalibrationSubject
 from inferometer.measure.calibrate.job import CalibrationJob, prepare_engine
 from inferometer.measure.calibrate.run import CandidateResult, ProbeCandidate
-from inferometer.measure.calibrate.wanted import WantedModels, asked_steps, keep_asked, lately_profiled
+from inferometer.measure.calibrate.wanted import WantedModels, asked_steps, keep_asked, lately_profiled, usual_models
 from inferometer.predict.basis.learned import LearnedStep, keep_learned, learned_file, read_learned
 
 CPU = device("intel-emerald-rapids-1-vcpu")
@@ -54,6 +54,20 @@ def test_probes_count_by_what_the_models_need():
     assert texts["products"] > 3 * texts["windows"]
     assert images["windows"] > images["tiny windows"]  # the nearer in shape, the more
     assert min(images["lookups"], texts["lookups"]) > 0  # others may be asked about later
+
+
+def test_without_models_usual_ones_are_measured_whole_and_no_probe_is_chosen_for_them():
+    usual = usual_models("files", ())
+    assert len(usual) == 4
+    assert usual_models("files", ("resnet50", usual[0])) == usual[1:3]
+    assert usual_models("files", ("a", "b", "c", "d", "e")) == usual_models("files", ("a", "b", "c", "d")) == ()
+    assert usual_models("decoders", ()) == ("pythia-160m",)
+    *probes, whole, last = wanted(beside=usual[:2]).candidates()
+    assert probes == PROBES
+    assert {whole.key, last.key} == {f"model {name}" for name in usual[:2]}
+    assert whole.first
+    assert whole.buys == "how whole models differ from probes"
+    assert worth(wanted("bert-base", beside=usual)) == worth(wanted("bert-base"))
 
 
 def test_the_models_themselves_come_first_as_far_as_half_of_the_budget_lasts():

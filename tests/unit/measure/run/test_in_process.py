@@ -85,6 +85,27 @@ def test_a_run_on_a_device_says_how_fast_its_host_is(tmp_path, monkeypatch, unit
     assert of(heard, "host_call_s") == figures
 
 
+@pytest.mark.parametrize("text", [True, False])
+def test_a_host_is_looked_at_between_runs_where_the_engine_can_tell(tmp_path, monkeypatch, text):
+    looks = iter(range(1, 1000))
+    for kind in (texts, arrays):
+        monkeypatch.setattr(kind, "host_call_s", lambda: 1e-6)
+    monkeypatch.setattr(arrays, "_TELL_S", 0.0)
+    clock, heard = FakeClock(), []
+    write, measure = (write_text, texts.measure_text) if text else (write_arrays, arrays.measure_arrays)
+    path = write(tmp_path / "model.fake", layers=LAYERS)
+    target = Target(path=path, format="fake", text=text, unit="gpu", **({"context": 64} if text else {}))
+    order = MeasureOrder(
+        runtime="fake", target=target, plan=Plan(runs=3, seconds=0.0), guarded=False, shape=False, sizes={"batch": 1},
+        text=(CASE,) if text else (),
+    )  # fmt: skip
+    kind = type(FakeRuntime(clock=clock).open(target))
+    monkeypatch.setattr(kind, "host_module_s", lambda _self: next(looks) * 1e-6, raising=False)
+    measure(order, FakeRuntime(clock=clock), lambda *said: heard.append(said), clock=clock)
+    (seconds,) = of(heard, "host_module_s")
+    assert seconds > 1e-6, "the middle of several looks"
+
+
 def test_without_a_warm_up_only_the_first_length_has_one(tmp_path):
     heard = told(tmp_path, Plan(runs=3, seconds=0.0, warmup=0), CASE, TextOrder(prompt=20, generate=3), shape=False)
     assert [one.order.prompt for one in of(heard, "generation") if one.first] == [10]

@@ -336,6 +336,9 @@ def test_weights_that_an_engine_makes_are_in_what_it_computes_in():
         "f16",
         "f16",
     )
+    for engine in ("torch-graph", "torch-compile", "torch-eager"):
+        on_gpu = held("config", precision="bf16", unit="gpu", engine=engine).workload.precision
+        assert (on_gpu.weights, on_gpu.activations) == ("bf16", "bf16"), "a graph runs in what was asked for, too"
     loaded = held("safetensors", precision="f16", given=Precision(weights="i8"))
     assert (loaded.workload.precision.weights, loaded.workload.precision.activations) == ("i8", "f16")
     assert held("safetensors", weights="f16").precision is None, "its weights are its own"

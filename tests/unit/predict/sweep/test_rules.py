@@ -54,7 +54,8 @@ def test_the_key_of_a_sweep_is_of_everything_that_is_asked():
     assert len({*keys}) == 2 * len(changes)
     assert again == keys[0]
     assert fingerprint(replace(small(), details=True), "csv") != keys[0]
-    assert fingerprint(replace(small(), usual=(True, True)), "csv") != keys[0]
+    other = tuple(each._replace(runtime="vllm") for each in small().settled)
+    assert fingerprint(replace(small(), settled=other), "csv") != keys[0]
 
 
 def test_a_journal_adds_up(tmp_path):

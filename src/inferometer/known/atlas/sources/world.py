@@ -21,8 +21,8 @@ _RUNTIMES: tuple[tuple[str, str, str | None], ...] = (
     (r"fastertransformer doc: tf", "tensorflow", None),
     (r"aitemplate|ait$", "aitemplate", None),
     (r"tensorrt", "tensorrt", None),
-    (r"torch\.compile|pytorch.*compile$", "torch-compile", None),
-    (r"pytorch( eager)?$|torch$|vanilla pytorch", "torch-eager", None),
+    (r"torch\.compile|pytorch.*dev compile$|pytorch.*compile$", "torch-compile", None),
+    (r"pytorch( eager)?$|torch$|vanilla pytorch|diffusers|pytorch.*dev (?:fp32|bf16)$", "torch-eager", None),
     (r"tensorflow ?[12]?$", "tensorflow", None),
     (r"sophon.* bmrt_test|sophon llm", "sophon", None),
     (r"sophon", "sophon", "sail"),
@@ -54,11 +54,12 @@ _METRICS = {
     "throughput_single_thread": ("forward", False), "throughput_multi_thread": ("stream", False),
     "throughput_max": ("stream", False), "encode_30s": ("forward", False), "decode_per_token": ("decode", False),
     "decode": ("decode", False), "itl_p50": ("tpot", False), "tpot_p50": ("tpot", False), "ttft_p50": ("ttft", False),
+    "batch_latency": ("picture", False), "end_to_end": ("picture", False), "diffusion_speed": ("forward", False),
 }  # fmt: skip
 _PARTS = {"encode_30s": "encoder"}
 _ONE_BY_ONE = frozenset({"encode_30s", "decode_per_token"})  # whisper.cpp hears one recording
 _RATES = re.compile(
-    r"(?i)(?:images?|imgs?|items?|samples?|inferences?|sent(?:ences?)?|sequences?|frames|inputs)/s(?:ec(?:ond)?)?"
+    r"(?i)(?:images?|imgs?|items?|samples?|inferences?|sent(?:ences?)?|sequences?|frames|inputs|iterations)/s(?:ec(?:ond)?)?"
 )
 _UNITS = {
     "cpu": r"\bcpu\b|cortex|\bthreads?\b", "gpu": r"\bgpu\b|\bcuda", "npu": r"\bnpu\b|\bbpu\b|\bdpu\b|neural engine",
@@ -82,6 +83,9 @@ def read(line: CsvLine) -> Iterator[PublishedMeasurement]:
     runtime, device = line.required("runtime"), line.required("device")
     engine, variant = _engine(runtime)
     quantity, for_each = _METRICS[metric]
+    steps = re.search(r"steps=(\d+)|\b(\d+) steps\b(?!=)", f"{line.required('model')} {line.text('input') or ''}")
+    if quantity == "picture" and steps is None:
+        raise LineError("no steps of the denoiser are stated.")
     if re.search(r"\[(?:En|De)coding\]|\[Streaming mode\]|\[OCR\]|\[Vertical OCR\]", line.required("model")):
         raise LineError("a part of a model whose input is not stated.")
     unit, count = _unit(device, engine, line), _SEVERAL.match(device)
@@ -102,6 +106,7 @@ def read(line: CsvLine) -> Iterator[PublishedMeasurement]:
         settings=settings(
             backend=variant, form=_form(device, cores), threads=threads[1] if threads else None,
             autocast="f16" if precision in {"amp", "mixed precision"} else None,
+            steps=next(filter(None, steps.groups())) if quantity == "picture" and steps is not None else None,
         ),
         precision_published=precision, weights=weights, activations=activations, image=image, input=shape,
         prompt=prompt, quantity=quantity, figure=figure, figure_unit=figure_unit,
@@ -167,7 +172,7 @@ def _batch(line: CsvLine, engine: str) -> int | None:
 
 def _input(line: CsvLine, quantity: str) -> tuple[int | None, str | None, int | None]:
     """The side of a square image, any other shape, and the tokens of a text."""
-    stated = line.text("input") or _size_in_name(line.required("model"))
+    stated = re.sub(r" steps=\d+", "", line.text("input") or "") or _size_in_name(line.required("model"))
     if stated is None:
         length = re.search(r"sequence-length=(\d+)", line.text("precision") or "")
         return None, None, int(length[1]) if length else None
@@ -177,6 +182,8 @@ def _input(line: CsvLine, quantity: str) -> tuple[int | None, str | None, int | 
     if quantity in {"tpot", "ttft"}:
         lengths = re.match(r"(\d+)/\d+/\d+$", stated)
         return None, stated, int(lengths[1]) if lengths else None
+    if quantity == "picture" and "frames" in stated:
+        return None, stated, None
     sides = [int(side) for side in re.findall(r"\d+", re.sub(r"(?i)[x×*](?:1|3)$|^(?:1|3)[x×*]", "", stated))]
     if len(sides) == 2 and sides[0] != sides[1]:
         raise LineError(f"the image is {stated}, and graphs here take square ones.")

@@ -140,7 +140,7 @@ def _beats_peak(row: PublishedMeasurement, case: StackCase) -> bool:
 def _not_asked(row: PublishedMeasurement) -> str | None:
     """Why a row cannot be asked of `predict` as one forward pass; None where it can."""
     reasons = (
-        (row.quantity not in {"forward", "stream"}, f"{row.quantity} is no forward pass"),
+        (row.quantity not in {"forward", "stream", "picture"}, f"{row.quantity} is no forward pass"),
         # a part with a graph of its own is NAME/PART
         (row.part is not None and "/" not in (row.model or ""), "forward of a part that has no graph here"),
         (row.count != 1, "more than one device"),
@@ -251,6 +251,10 @@ def _counted(
     rows = [row for row in members if has_parameters(row, counted_parameters)]
     if len(rows) < len(members):
         left[f"{asked.model} has a graph with another number of parameters"] += len(members) - len(rows)
+    one = [row for row in rows if "batch" in graph.symbols or (row.batch or 1) == 1]
+    if len(one) < len(rows):
+        left[f"{asked.model} was made for one input at once"] += len(rows) - len(one)
+    rows = one
     if engine is None or not rows:
         return
     workload = completed(graph, Workload(image=asked.image, prompt=asked.prompt, precision=asked.precision), Options())
@@ -273,7 +277,10 @@ def _cases_of(
     sizes = {"batch": distinct, "query": asked.prompt or 1, "context": 0, "logits": 1}
     quantities = prepared.quantities(sizes)
     features = features_of(prepared, asked.precision.activations or "f32")
-    counted = _Ops(prepared, effect_key(graph, asked.image), features, older)
+    counted = {
+        steps: _Ops(prepared, effect_key(graph, asked.image), features, older, steps)
+        for steps in set(map(_steps, rows))
+    }
     plans: dict[Any, tuple[Any, Any, Any]] = {}
     for row, at in zip(rows, place.tolist(), strict=True):
         device = device_as_run(row)
@@ -281,7 +288,12 @@ def _cases_of(
             plan = plan_of(prepared, device, weights_bytes=0.0, ideal=True)
             compute, memory = plan.ideals(quantities)
             prices = plans[id(device)] = (device, compute, memory)
-        yield row, counted.case(row, asked, device, (_column(prices[1], at), _column(prices[2], at)))
+        yield row, counted[_steps(row)].case(row, asked, device, (_column(prices[1], at), _column(prices[2], at)))
+
+
+def _steps(row: PublishedMeasurement) -> int | None:
+    """The steps of a whole picture; None where a row is of one."""
+    return int(row.settings["steps"]) if row.quantity == "picture" else None
 
 
 def _column(values: Any, at: int) -> Any:
@@ -289,10 +301,14 @@ def _column(values: Any, at: int) -> Any:
 
 
 class _Ops:
-    """The ops of a graph that cost anything, in the form that cases have them."""
+    """The ops of a graph that cost anything, in the form that cases have them: of a step, or of a whole picture."""
 
-    def __init__(self, prepared: PreparedWork, model: str, features: tuple[int, ...], older: frozenset[str]) -> None:
-        rows, repeats = prepared.rows, prepared.counts(once=False)
+    def __init__(
+        self, prepared: PreparedWork, model: str, features: tuple[int, ...], older: frozenset[str], steps: int | None
+    ) -> None:
+        rows, repeats, self.steps = prepared.rows, prepared.counts(once=False), steps or 1
+        if steps is not None:
+            repeats = steps * repeats + prepared.counts(once=True)
         names = [fitted_class(row.op, "forward") for row in rows]
         self.kept = np.array([name is not None and repeats[at] > 0 for at, name in enumerate(names)])
         self.classes = np.array([PLACE.get(name or "", 0) for name in names])[self.kept]
@@ -314,6 +330,7 @@ class _Ops:
             kernels=self.kernels,
             repeats=self.repeats,
             classes=self.classes,
+            steps=self.steps,
             hosted=self.hosted and device.unit == "gpu",
             line=row.line or 0,
             features=self.features,

@@ -23,6 +23,8 @@ _REWARM = 8  # rounds before the clock starts: the step before it has used the c
 _FELT = 0.35  # exponent: a step beside a piece of twice its time took 1.3 times as long
 _SLOWEST = 2.5  # times the fastest: beyond it the piece itself was interrupted
 _LEARN_S = 0.5  # some thousand pieces: enough to meet the machine's full clock once
+_RESTING, _NAP_S = 0.2, 2e-3  # of the clock, that a process at rest uses of all CPUs; how long it is looked at
+_NAPS = 60  # at most: threads that never sleep are waited for no longer than a step's share of its limit
 _FLOOD_BYTES = 128_000_000  # more than a core's share of any cache
 
 
@@ -66,6 +68,7 @@ class MachinePace:
     clock: Callable[[], float] = time.perf_counter
     own: Callable[[], float] = time.process_time
     thread: Callable[[], float] = time.thread_time
+    sleep: Callable[[float], None] = time.sleep
     fastest_s: float = float("inf")
 
     def beside(self) -> float:
@@ -81,6 +84,14 @@ class MachinePace:
         until = self.clock() + seconds
         while self.clock() < until:
             self.beside()
+
+    def rest(self) -> None:
+        """Wait until no thread of this process works: those of an engine look for more for some milliseconds."""
+        for _ in range(_NAPS):
+            mine, start = self.own(), self.clock()
+            self.sleep(_NAP_S)
+            if self.own() - mine <= _RESTING * (self.clock() - start):
+                return
 
     def timed(self, step: Callable[[], object]) -> Timed:
         before = self.beside()

@@ -1,5 +1,7 @@
 """Published forward passes as cases of the fit: which rows can be asked, on which device, and why others cannot."""
 
+import pytest
+
 from inferometer.known.atlas.measurement import PublishedMeasurement
 from inferometer.measure.calibrate.priors.cases import cases_of
 
@@ -46,3 +48,22 @@ def test_a_device_that_nobody_knows_says_so():
     reading = cases_of([row(device_published="Sunway SW831")])
     assert not reading.cases
     assert list(reading.left) == ["the device Sunway SW831 is not in the catalog"]
+
+
+def test_rows_of_many_inputs_are_not_asked_of_a_graph_that_was_made_for_one():
+    """A throughput of a batch over the work of one input looks like a device that is as many times slower."""
+    board = {"device": "nvidia-t4", "unit": "gpu", "engine": "tensorrt", "model": "rtdetr-r18", "image": 640}
+    reading = cases_of([row(**board), row(**board, batch=8)])
+    assert (len(reading.cases), reading.left) == (1, {"rtdetr-r18 was made for one input at once": 1})
+
+
+def test_a_whole_picture_is_its_steps_and_what_runs_once():
+    asked = {"device": "nvidia-h100-sxm", "unit": "gpu", "engine": "torch-eager", "model": "sd-1.5", "image": 512,
+             "weights": "f16", "activations": "f16", "figure": 2.0, "figure_unit": "s"}  # fmt: skip
+    rows = [
+        row(**asked), *(row(**asked, quantity="picture", settings={"steps": str(steps)}) for steps in (20, 50))
+    ]  # fmt: skip
+    step, twenty, fifty = (float((case.repeats * case.compute).sum()) for case in cases_of(rows).cases)
+    assert fifty - twenty == pytest.approx(30 * step)
+    assert twenty > 20 * step  # the text's encoder, and the picture's decoder
+    assert [case.steps for case in cases_of(rows).cases] == [1, 20, 50]
