@@ -7,7 +7,8 @@ interpreter, the process prints its stacks and ends a little later, and pytest-x
 The whole run has `SUITE_LIMIT_S` (an hour). After that it says what still runs, prints the stacks of every worker, and
 ends with the summary of what was done until then.
 
-Workers share the work of rewriting assertions, which pytest would do in each of them: 18 s of a fresh checkout.
+Workers share the work of rewriting assertions, which pytest would do in each of them: 18 s of a fresh checkout. Of what
+passed they report what somebody reads.
 
 `--shuffle SEED` runs the modules in another order, and the tests of each.
 """
@@ -48,7 +49,9 @@ def pytest_configure(config):
     config.pluginmanager.register(_TestLimit(stderr), "test_limit")
     if not hasattr(config, "workerinput"):  # the process that the user started, and no worker of pytest-xdist
         config.pluginmanager.register(_SuiteLimit(config, stderr), "suite_limit")
-    elif not sys.dont_write_bytecode:
+        return
+    _report_less(config)
+    if not sys.dont_write_bytecode:
         with suppress(AttributeError, TypeError, OSError):  # inside another pytest, or on a disk that cannot be written
             _rewrite_a_share(config, int(config.workerinput["workerid"][2:]), config.workerinput["workercount"])
 
@@ -94,6 +97,30 @@ def _rewrite_a_share(config, worker, workers):
             rewrite.try_makedirs(kept.parent)
             digest, code = rewrite._rewrite_test(file, config)
             rewrite._write_pyc(config.stash[rewrite.assertstate_key], code, digest, kept)
+
+
+def _report_less(config):
+    """Of a test that passed the process that prints needs its call, and set-up and teardown if they were slow.
+
+    A report costs both processes half a millisecond, and most tests take less than that.
+    """
+    slow_s = 0.0 if config.getoption("xmlpath", None) else config.getoption("durations_min") or 0.005  # pytest's own
+    for plugin in config.pluginmanager.get_plugins():
+        if hasattr(plugin, "sendevent"):  # pytest-xdist's
+            plugin.sendevent = _sending_less(plugin.sendevent, slow_s)
+
+
+def _sending_less(send, slow_s):
+    def sendevent(name, **about):
+        report = about.get("data", {})
+        if name == "testreport" and report["outcome"] == "passed":
+            if report["when"] != "call" and report["duration"] < slow_s and not report["sections"]:
+                return
+            # The names of the test and of all above it: nobody asks for them but `--note-passed`, for one mark.
+            report["keywords"] = {key: 1 for key in report["keywords"] if key == "installed"}
+        send(name, **about)
+
+    return sendevent
 
 
 def _signals_as_python_has_them():

@@ -1,5 +1,6 @@
 """The plug-in of our own tests, on tiny test files in processes of their own."""
 
+import json
 import os
 import re
 import signal
@@ -200,3 +201,61 @@ def test_workers_rewrite_assertions_once_between_them(tmp_path, pytestconfig, mo
     os.utime(files[2], (2**32, 2**32))
     suite_plugin._rewrite_a_share(pytestconfig, 0, 1)
     assert written[4:] == [kept(files[2])]
+
+
+REPORT = {"when": "setup", "outcome": "passed", "duration": 0.1, "sections": [], "keywords": {"test_it.py": 1}}
+
+
+@pytest.mark.parametrize(
+    ("differs", "is_sent"),
+    [
+        ({}, False), ({"when": "teardown"}, False), ({"when": "call"}, True), ({"duration": 0.6}, True),
+        ({"outcome": "failed"}, True), ({"outcome": "skipped"}, True), ({"sections": [["stdout", "seen"]]}, True),
+    ],
+)  # fmt: skip
+def test_of_what_passed_only_calls_and_what_was_slow_or_printed_is_reported(differs, is_sent):
+    sent = []
+    send = suite_plugin._sending_less(lambda name, **about: sent.append((name, about)), 0.5)
+    send("testreport", data=REPORT | differs)
+    assert len(sent) == is_sent
+
+
+def test_an_event_that_is_no_report_is_sent_as_it_is_and_a_failure_keeps_its_names():
+    sent = []
+    send = suite_plugin._sending_less(lambda name, **about: sent.append((name, about)), 0.5)
+    send("logstart", nodeid="a", location=("a", 1, "b"))
+    send("testreport", data=REPORT | {"outcome": "failed"})
+    marked = REPORT | {"when": "call", "keywords": {"test_it.py": 1, "installed": 1}}
+    send("testreport", data=marked)
+    assert sent[0] == ("logstart", {"nodeid": "a", "location": ("a", 1, "b")})
+    assert [about["data"]["keywords"] for _, about in sent[1:]] == [REPORT["keywords"], {"installed": 1}]
+
+
+def test_workers_report_the_same_outcomes_slow_setups_and_marks(tmp_path):
+    text = """
+@pytest.fixture
+def slow():
+    time.sleep(0.3)
+
+def test_waits(slow): pass
+
+@pytest.mark.installed
+def test_is_installed(): pass
+
+def test_is_skipped(): pytest.skip("no")
+
+@pytest.fixture
+def broken():
+    yield
+    assert False, "at the end"
+
+def test_is_broken_afterwards(broken): pass
+"""
+    ini = tmp_path / "marks.ini"
+    ini.write_text("[pytest]\nmarkers = installed: as ours")
+    noting = ("-p", "passed_before", "--note-passed", "noted.json")
+    ended = run(tmp_path, text, *XDIST, *noting, "-c", str(ini), "--durations=5", "--durations-min=0.2")
+    assert "3 passed, 1 skipped, 1 error" in ended.stdout
+    assert re.search(r"0\.\d+s setup +test_it.py::test_waits", ended.stdout)
+    noted = json.loads((tmp_path / "noted.json").read_text(encoding="utf-8"))
+    assert noted["test_it.py"]["passed"] == ["test_it.py::test_waits"]

@@ -108,7 +108,8 @@ def test_binary_and_decimal_prefixes_are_told_apart():
 
 @pytest.mark.parametrize(
     ("seconds", "text"),
-    [(0.35, "350 ms"), (9.0, "9 s"), (100.0, "100 s"), (150.0, "2 min"), (5400.0, "90 min"), (12_600.0, "3.5 h"),
+    [(0.35, "350 ms"), (0.1234, "123 ms"), (1.234, "1.2 s"), (9.0, "9 s"), (100.0, "100 s"),
+     (150.0, "2 min"), (5400.0, "90 min"), (12_600.0, "3.5 h"),
      (400_000.0, "5 days")],
 )  # fmt: skip
 def test_a_duration_is_said_as_people_do(seconds, text):

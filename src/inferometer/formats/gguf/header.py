@@ -116,7 +116,7 @@ def _size(number: int) -> str:
 SCALARS: dict[int, str] = {
     0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d",
 }  # fmt: skip
-BOOL, STRING, ARRAY = 7, 8, 9
+STRING, ARRAY = 8, 9
 VALUE_NAMES: dict[int, str] = {
     0: "u8", 1: "i8", 2: "u16", 3: "i16", 4: "u32", 5: "i32", 6: "f32", 7: "bool", 8: "string", 9: "array",
     10: "u64", 11: "i64", 12: "f64",
@@ -281,8 +281,7 @@ class _Values:
     def _value(self, kind: int, key: str, *, depth: int) -> Any:
         cursor = self._cursor
         if kind in SCALARS:
-            value = cursor.number("B" if kind == BOOL else SCALARS[kind], f"the value of {key!r}")
-            return bool(value) if kind == BOOL else value
+            return cursor.number(SCALARS[kind], f"the value of {key!r}")
         if kind == STRING:
             length = self._cursor.number("Q", f"the length of {key!r}")
             if length > _KEPT_TEXT or self._kept + length > _KEPT_BYTES:
@@ -313,13 +312,11 @@ class _Values:
         return CountedValue(type=VALUE_NAMES[kind], count=count)
 
     def _numbers(self, key: str, kind: int, count: int) -> tuple[Any, ...] | CountedValue:
-        letter = "B" if kind == BOOL else SCALARS[kind]
-        width = {"B": 1, "b": 1, "H": 2, "h": 2, "I": 4, "i": 4, "f": 4, "Q": 8, "q": 8, "d": 8}[letter]
+        letter = SCALARS[kind]
         if count > _KEPT_NUMBERS:
-            self._cursor.skip(count * width, f"the array {key!r}")
+            self._cursor.skip(count * struct.calcsize(f"={letter}"), f"the array {key!r}")
             return CountedValue(type=VALUE_NAMES[kind], count=count)
-        values = self._cursor.numbers(letter, count, f"the array {key!r}")
-        return tuple(map(bool, values)) if kind == BOOL else values
+        return self._cursor.numbers(letter, count, f"the array {key!r}")
 
 
 @dataclass(frozen=True, slots=True)

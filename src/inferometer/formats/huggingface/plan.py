@@ -14,7 +14,7 @@ from inferometer.formats.huggingface.ssm import Delta, Mamba, Wkv
 def planned_layers(family: Family, config: Config, prefix: str, *, cached: bool = True) -> list[Layer]:
     """One value a layer, in order. `cached`: keys and values stay for the next step."""
     at = f"{prefix}{family.names['layers']}.{{}}."
-    slots = {slot.name: family.names.get(slot.name, "") for slot in fields(Norms) if slot.name not in {"kind", "bias"}}
+    slots = {slot.name: family.names.get(slot.name, "") for slot in fields(Norms)}
     named = {slot: f"{at}{module}" for slot, module in slots.items() if module}
     norms = Norms(kind=family.norm, bias=family.norm_bias, **named)
     if family.mixer == "single":

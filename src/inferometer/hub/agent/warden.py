@@ -513,12 +513,17 @@ def _remove(folder: Path) -> None:
         shutil.rmtree(folder, ignore_errors=True)
         if not folder.exists():
             return
-        for at, folders, _names in os.walk(folder):
+        _open_again(folder)
+        for at, folders, _names in os.walk(folder):  # looks into a folder after it was opened here
             for name in folders:
-                with contextlib.suppress(OSError):
-                    Path(at, name).chmod(
-                        0o700, follow_symlinks=False
-                    ) if os.chmod in os.supports_follow_symlinks else None
+                _open_again(Path(at, name))
+
+
+def _open_again(folder: Path) -> None:
+    """Never what a link leads to: it may be the owner's."""
+    with contextlib.suppress(OSError):
+        if not folder.is_symlink():
+            folder.chmod(0o700)
 
 
 def _how(code: int) -> str:

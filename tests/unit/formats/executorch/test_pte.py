@@ -9,7 +9,7 @@ import pytest
 from inferometer.core.binding import Binding
 from inferometer.core.errors import FormatError, InferometerError
 from inferometer.formats.executorch import reader
-from inferometer.formats.executorch.graph import KINDS, _convolution, pte_graph
+from inferometer.formats.executorch.graph import KINDS, _convolution, parse_xnnpack, pte_graph
 from inferometer.formats.executorch.program import Instruction, PteProgram, PteTensor, TensorList
 from inferometer.predict.work.count import coverage, op_works
 
@@ -92,9 +92,17 @@ def test_a_damaged_file_is_read_or_refused_by_name(name, tmp_path):
             reader.read(path)
         except InferometerError as error:
             assert "damaged.pte" in str(error)
+            assert "TFLite" not in str(error), "the other format that is read by the same means"
     path.write_bytes(raw[:-100])
     with pytest.raises(FormatError, match=r"damaged\.pte"):
         reader.read(path)
+
+
+@pytest.mark.parametrize("size", [12, 20, 40, 100])
+def test_what_a_backend_was_given_and_is_cut_off_is_no_sound_executorch_file(size):
+    data = b"\0\0\0\0XH00" + bytes(2) + (30).to_bytes(4, "little") + (200).to_bytes(8, "little") + bytes(100)
+    with pytest.raises(FormatError, match=r"'x\.pte' is not a sound ExecuTorch file"):
+        parse_xnnpack(data[:size], Path("x.pte"))
 
 
 def test_every_node_of_xnnpacks_schema_has_a_row():

@@ -31,6 +31,16 @@ def test_every_value_type_is_read_in_both_byte_orders(order, version):
     assert found.byte_order == ("little" if order == "<" else "big")
 
 
+@pytest.mark.parametrize(("byte", "is_true"), [(0, False), (1, True), (2, True), (255, True)])
+def test_any_byte_but_zero_is_true_alone_and_in_a_list(byte, is_true):
+    raw, _ = header({"alone": ("bool", True), "list": ("bool", [True])}, {})
+    written = raw.replace(b"\x07\0\0\0\x01", b"\x07\0\0\0" + bytes([byte]), 1)
+    at = written.rindex(b"\x01")
+    found = parse_header(written[:at] + bytes([byte]) + written[at + 1 :], HERE).metadata
+    assert (found["alone"], found["list"]) == (is_true, (is_true,))
+    assert type(found["alone"]) is type(found["list"][0]) is bool
+
+
 def test_small_arrays_are_kept_and_large_ones_are_counted():
     found = parsed(
         {

@@ -122,6 +122,14 @@ def test_a_list_of_whole_numbers_is_no_table():
     assert (only(graph).kind, graph.parameters) == ("gather", 0)
 
 
+@pytest.mark.parametrize(("kind", "made"), [(FLOAT, "embedding"), (HALF, "embedding"), (INT64, "gather")])
+def test_a_table_of_whole_numbers_is_looked_up_and_not_learned(kind, made):
+    """Such as the places of tokens in a window, which positions are looked up by."""
+    ids = value("ids", ("batch",), INT64)
+    graph = read([node("Gather", "table ids", "y")], [ids], ["y"], [tensor("table", (9, 4), kind)])
+    assert (only(graph).kind, graph.parameters) == (made, 36 if made == "embedding" else 0)
+
+
 def test_settings_are_no_tensors_of_the_op():
     graph = read([node("Reshape", "x s", "y")], [HIDDEN], ["y"], [ints("s", 0, -1)])
     assert (only(graph).kind, only(graph).weights) == ("view", ())

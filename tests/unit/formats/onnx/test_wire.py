@@ -1,9 +1,10 @@
 import pytest
 
-from inferometer.formats.onnx.faults import Fault
-from inferometer.formats.onnx.messages import BYTES, FIXED32, VARINT, Wire, signed
+from inferometer.formats.onnx.content import Contents, ExternalFiles
+from inferometer.formats.onnx.faults import MAX_ITEMS, Fault
+from inferometer.formats.onnx.messages import BYTES, FIXED32, VARINT, TensorDef, Wire, signed
 from inferometer.formats.onnx.parse import _parse_type
-from unit.formats.onnx.onnx_bytes import FLOAT, field, shape, varint
+from unit.formats.onnx.onnx_bytes import FLOAT, INT64, field, shape, varint
 
 
 def fields(data):
@@ -76,3 +77,17 @@ def test_a_type_is_read_whatever_stands_before_it(before):
     data = before + field(1, field(1, FLOAT) + field(2, shape((2, "n", None))))
     found = _parse_type(Wire(data), 0, len(data), depth=0)
     assert (found.group, found.dtype, found.axes) == ("tensor", "f32", (2, "n", None))
+
+
+@pytest.mark.parametrize(("kind", "most"), [(INT64, MAX_ITEMS), (FLOAT, 64)], ids=["whole numbers", "floats"])
+def test_contents_are_read_of_small_dense_tensors_alone(kind, most, tmp_path):
+    """A sparse one's numbers are those that are not zero, and not its first ones."""
+
+    def content(count, **how):
+        held = TensorDef(name="t", dims=(count,), dtype="i64" if kind == INT64 else "f32", start=0, data_type=kind,
+                         loose=(1,) * count, loose_count=count, **how)  # fmt: skip
+        return Contents(Wire(b""), ExternalFiles(tmp_path)).read(held)
+
+    assert content(most).items == (1,) * most
+    assert content(most + 1) is None
+    assert content(2, sparse=16) is None

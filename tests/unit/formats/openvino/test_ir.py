@@ -40,6 +40,14 @@ def test_comments_may_stand_before_the_network(tmp_path, before):
     assert read(before + text[text.index("<net") :], tmp_path).parameters == 108
 
 
+def test_a_folder_of_a_language_model_is_its_network_under_the_folders_name(tmp_path):
+    folder = tmp_path / "chat"
+    folder.mkdir()
+    (folder / "openvino_model.xml").write_text(convolution_ir())
+    found = reader.read(folder)
+    assert (found.name, found.parameters, found.metadata["format"]) == ("chat", 108, "openvino-genai")
+
+
 def test_groups_of_a_convolution_are_part_of_its_weights(tmp_path):
     ir = Ir()
     x, w = ir.parameter("x", (1, 6, 8, 8)), ir.const((6, 1, 1, 3, 3))
@@ -49,6 +57,21 @@ def test_groups_of_a_convolution_are_part_of_its_weights(tmp_path):
     graph = read(ir, tmp_path)
     (op,) = ops_of(graph)
     assert (op["groups"], graph.parameters, shapes_of(graph)) == (6, 54, [("1", "6", "3", "3")])
+
+
+@pytest.mark.parametrize("kind", ["GroupConvolution", "GroupConvolutionBackpropData"])
+@pytest.mark.parametrize("side", [0, 1, 2, 3])
+def test_weights_that_are_open_in_any_side_leave_a_grouped_convolution_that_is_named(tmp_path, kind, side):
+    shape = [6, 1, 1, 3, 3]
+    shape[side] = -1
+    ir = Ir()
+    x, w = ir.parameter("x", (1, 6, 8, 8)), ir.parameter("w", shape)
+    y = ir.layer(kind, [(x, (1, 6, 8, 8)), (w, shape)], [(1, 6, 6, 6)], strides="1,1", dilations="1,1",
+                 pads_begin="0,0", pads_end="0,0")  # fmt: skip
+    ir.result(y, (1, 6, 6, 6))
+    graph = read(ir, tmp_path)
+    assert [(op.kind, op.source_type) for op in ops_of(graph)] == [("custom", kind)]
+    assert shapes_of(graph) == [("1", "6", "6", "6")]
 
 
 def test_weights_of_eight_bits_count_as_they_are_stored(tmp_path):

@@ -5,6 +5,7 @@ import pytest
 from inferometer.core.errors import FormatError
 from inferometer.formats import tflite
 from inferometer.formats.base import look
+from inferometer.formats.detect import read_graph
 from inferometer.formats.tflite import reader
 from unit.formats.tflite.tflite_bytes import convolution
 
@@ -24,6 +25,14 @@ def test_content_decides_not_the_name(tmp_path):
     assert reader.match(look(bundle(tmp_path / "a.task", {"detector.tflite": convolution()}))) == 0.9
     assert reader.match(look(bundle(tmp_path / "b.zip", {"data.pkl": b"x"}))) == 0
     assert reader.match(look(tmp_path)) == 0
+
+
+def test_a_bundle_and_a_network_alone_are_told_apart_and_say_what_they_are(tmp_path):
+    (tmp_path / "a.bin").write_bytes(convolution())
+    packed = bundle(tmp_path / "b.bin", {"detector.tflite": convolution()})
+    alone = read_graph(tmp_path / "a.bin")
+    assert (alone.metadata["format"], read_graph(packed).metadata["format"]) == ("tflite", "task")
+    assert alone.metadata["description"] == "made by hand"
 
 
 def test_the_models_of_a_bundle_are_its_blocks(tmp_path):

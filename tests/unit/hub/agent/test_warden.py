@@ -1,11 +1,13 @@
 """The box around a job: hostile jobs in the real kernel, held by each of the means that this machine has."""
 
+import contextlib
 import json
 import os
 import shutil
 import socket
 import subprocess
 import sys
+import tempfile
 from dataclasses import replace
 from pathlib import Path
 
@@ -17,6 +19,7 @@ from fakes.waiting import until
 from inferometer.core.box import BoxOrder, Ceiling, Means
 from inferometer.core.codec import decode, document
 from inferometer.core.job import Job, JobEvent, JobModel, JobResult
+from inferometer.hub.agent import warden as wardens
 from inferometer.hub.box.found import means_here
 
 MB = 1_000_000
@@ -113,11 +116,39 @@ def looks(place, server, sock):
 
 
 @pytest.fixture
-def listeners(tmp_path):
-    with socket.create_server(("127.0.0.1", 0)) as server, socket.socket(socket.AF_UNIX) as local:
-        local.bind(str(tmp_path / "docker.sock"))
+def listeners():
+    """The second in a short folder: the path of a socket may have a hundred characters, and that of a test has more."""
+    with (
+        tempfile.TemporaryDirectory(prefix="ifm-", dir="/tmp") as folder,
+        socket.create_server(("127.0.0.1", 0)) as server, socket.socket(socket.AF_UNIX) as local,
+    ):  # fmt: skip
+        place = Path(folder, "docker.sock")
+        local.bind(str(place))
         local.listen()
-        yield server, tmp_path / "docker.sock"
+        yield server, place
+
+
+def test_a_folder_that_was_closed_to_an_ordinary_user_goes_and_nothing_behind_a_link_is_opened():
+    """To root nothing is closed."""
+    with tempfile.TemporaryDirectory(prefix="ifm-") as place:
+        Path(place).chmod(0o777)
+        child = os.fork()
+        if child == 0:
+            code = 1
+            with contextlib.suppress(BaseException):
+                if os.getuid() == 0:
+                    os.setuid(65534)
+                own, others = Path(place, "own"), Path(place, "others")
+                (own / "closed" / "inner").mkdir(parents=True)
+                others.mkdir()
+                (own / "closed" / "inner" / "file").touch()
+                (own / "closed" / "link").symlink_to(others)
+                for folder in (others, own / "closed" / "inner", own / "closed", own):
+                    folder.chmod(0)
+                wardens._remove(own)
+                code = 0 if not own.exists() and others.stat().st_mode & 0o777 == 0 else 2
+            os._exit(code)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
 
 
 @each_box

@@ -7,14 +7,8 @@ import pytest
 from unit.hub.web.samples import hub
 from unit.hub.web.world import World
 
-if find_spec("mcp") is None:
+if find_spec("mcp") is None:  # it is imported where it is used: else every worker would wait for it
     pytest.skip("needs the SDK: pip install 'inferometer[mcp]'", allow_module_level=True)
-
-import anyio
-import httpx2
-import mcp_types as types
-from mcp import Client
-from mcp.client.streamable_http import streamable_http_client
 
 HEADERS = {"accept": "application/json, text/event-stream", "mcp-protocol-version": "2025-06-18"}
 
@@ -101,11 +95,17 @@ def test_a_measurement_needs_a_client_that_asks_its_user(world):
     ("who", "project", "told"), [("writer", "phones", "is queued"), ("reader", "phones", "Only a writer")]
 )
 def test_the_sdks_client_submits_for_who_may_once_the_user_agreed(world, who, project, told):
+    import anyio
+    import httpx2
+    from mcp import Client
+    from mcp.client.streamable_http import streamable_http_client
+    from mcp_types import ElicitResult
+
     asked = []
 
     async def agree(_context, params):
         asked.append(params.message)
-        return types.ElicitResult(action="accept", content={})
+        return ElicitResult(action="accept", content={})
 
     async def talk():
         url = f"{world.client.base_url}/mcp".replace("//mcp", "/mcp")

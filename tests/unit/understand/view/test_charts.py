@@ -13,7 +13,7 @@ from inferometer.core.errors import DomainError, MissingDependencyError, Unknown
 from inferometer.predict.sweep import Rows, run_study
 from inferometer.understand.view.charts import heatmap, pareto_scatter, roofline
 from inferometer.understand.view.charts.pareto import thinned
-from inferometer.understand.view.charts.render import FORMS, log_ticks, render, save
+from inferometer.understand.view.charts.render import _VERSION, FORMS, _page, log_ticks, render, save
 from inferometer.understand.view.sweeps import sweep_table
 from unit.predict.sweep.studies import small
 
@@ -192,3 +192,55 @@ def test_a_table_shows_what_differs_and_says_what_does_not(rows):
     assert "model" not in headings
     assert "model llama-3.2-1b" in table.note
     assert f"{len(rows) - 5} more rows" in table.note
+
+
+SPEC = {"mark": "bar", "data": {"values": [{"a": 1}]}, "encoding": {"x": {"field": "a"}}}
+
+
+@NEEDS_CONVERTER
+def test_a_page_is_the_one_that_vl_convert_bundles_and_its_scripts_are_made_once(tmp_path, monkeypatch):
+    converter = importlib.import_module("vl_convert")
+    monkeypatch.setenv("INFEROMETER_CACHE", str(tmp_path))
+    made, bundle = [], converter.javascript_bundle
+    monkeypatch.setattr(converter, "javascript_bundle", lambda **how: made.append(how) or bundle(**how))
+    pages = {render(SPEC, "html").decode() for _ in range(2)}
+    assert pages == {converter.vegalite_to_html(SPEC, vl_version=_VERSION, bundle=True)}
+    assert made == [{"vl_version": _VERSION}]
+    assert [path.name for path in (tmp_path / "charts").iterdir()] == [f"vega-{converter.__version__}-{_VERSION}.js"]
+
+
+class OtherConverter:
+    """Of a version that writes its page otherwise, or bundles what no cache can keep."""
+
+    __version__ = "9.9"
+
+    def __init__(self, head):
+        self.head = head
+
+    def vegalite_to_html(self, _spec, *, bundle, **_version):
+        return "whole" if bundle else f"<html><head>{self.head}</head><body></body></html>"
+
+    def javascript_bundle(self, **_version):
+        return "scripts"
+
+
+OWN = '<script type="text/javascript">scripts</script>'
+ADDRESS = '<script src="https://cdn.example/vega@6"></script>'
+
+
+@pytest.mark.parametrize(
+    ("head", "page"),
+    [
+        (f"{ADDRESS}\n {ADDRESS}", f"<html><head>{OWN}</head><body></body></html>"),
+        ("", "whole"),
+        (ADDRESS + "<title>x</title>" + ADDRESS, "whole"),
+        ("<script type=module>import 'https://cdn.example'</script>", "whole"),
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("writable", [True, False])
+def test_a_page_never_loads_what_lies_elsewhere(head, page, writable, tmp_path, monkeypatch):
+    cache = tmp_path / "cache"
+    if not writable:
+        cache.touch()
+    monkeypatch.setenv("INFEROMETER_CACHE", str(cache))
+    assert _page(OtherConverter(head), SPEC) == page

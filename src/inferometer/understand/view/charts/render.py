@@ -4,13 +4,17 @@ The colours and the theme that every chart has stand here too.
 """
 
 import json
+import os
+import re
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from importlib import import_module
 from math import ceil, floor, log10
 from pathlib import Path
 from typing import Any
 
 from inferometer.core.errors import DomainError, InferometerError, MissingDependencyError
+from inferometer.core.settings import cache_folder
 from inferometer.predict.sweep.columns import unit_of
 
 # How every chart looks, and how a column's numbers are written on an axis.
@@ -113,6 +117,9 @@ _VERSION = "5.20"
 _SHARP = 2.0  # pixels of a PNG for each of the spec's
 
 
+_ADDRESSES = re.compile(r'(?:<script src="https://[^"]*"></script>\s*?)+(?=\s*</head>)')  # of Vega's scripts
+
+
 def require_form(path: Path) -> str:
     """The form that a file's name asks for, with what drawing it needs at hand."""
     form = path.suffix.lower().removeprefix(".")
@@ -139,9 +146,31 @@ def render(spec: Mapping[str, Any], form: str) -> bytes:
             return made
         if form == "svg":
             return str(converter.vegalite_to_svg(dict(spec), vl_version=_VERSION)).encode()
-        return str(converter.vegalite_to_html(dict(spec), vl_version=_VERSION, bundle=True)).encode()
+        return _page(converter, dict(spec)).encode()
     except ValueError as error:
         raise InferometerError(f"vl-convert cannot draw this chart: {error}.") from None
+
+
+def _page(converter: Any, spec: dict[str, Any]) -> str:
+    """A page that needs no network. Bundling Vega's scripts takes seconds, so they are kept for the next chart."""
+    page = str(converter.vegalite_to_html(spec, vl_version=_VERSION, bundle=False))
+    parts = _ADDRESSES.split(page)
+    if len(parts) != 2 or any("<script src=" in part for part in parts):  # another vl-convert writes another page
+        return str(converter.vegalite_to_html(spec, vl_version=_VERSION, bundle=True))
+    return f'<script type="text/javascript">{_scripts(converter)}</script>'.join(parts)
+
+
+def _scripts(converter: Any) -> str:
+    path = cache_folder() / "charts" / f"vega-{converter.__version__}-{_VERSION}.js"
+    with suppress(OSError, UnicodeDecodeError):
+        return path.read_text(encoding="utf-8")
+    made = str(converter.javascript_bundle(vl_version=_VERSION))
+    with suppress(OSError):  # a cache that cannot be written costs the seconds each time
+        path.parent.mkdir(parents=True, exist_ok=True)
+        beside = path.with_name(f"{path.name}.{os.getpid()}")  # moved into its place: nobody reads half of it
+        beside.write_text(made, encoding="utf-8")
+        beside.replace(path)
+    return made
 
 
 def save(spec: Mapping[str, Any], path: Path) -> None:
