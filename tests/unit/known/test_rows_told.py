@@ -252,7 +252,8 @@ def test_an_engine_has_every_key_of_its_row(tmp_path):
         "effects": effects, "opens": ("onnx", "gguf"), "packages": ("p", "q"), "module": "m", "extra": "ex", "rank": 5,
         "first_for": frozenset({"gpu", "tokens"}), "small": {"narrow": "i4", "byte": "i8", "kv": "f16"},
         "calibrated_in": "f16", "by_weights": {"activations": "f32", "kv": "f16"}, "beyond_peaks": True,
-        "one_build": True, "compiled_by": "other", "job_options": frozenset({"a", "b"}), "only_on": ("npu:N",), "takes": "arrays",
+        "one_build": True, "compiled_by": "other", "job_options": frozenset({"a", "b"}), "only_on": ("npu:N",),
+        "takes": "arrays",
         "usual_on": {"arrays": ("npu:N",)},
     }  # fmt: skip
     assert found.by_weights == Precision(activations="f32", kv="f16")
