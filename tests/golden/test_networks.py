@@ -5,8 +5,8 @@ R-CNNs, the tables of LW-DETR, RT-DETR and Segment Anything, and the cards of Wa
 """
 
 import pytest
-from inferometer.formats.sizes import bind
 
+from inferometer.core.sizes import bind
 from inferometer.core.workload import Workload
 from inferometer.formats.resolve import read
 from inferometer.predict.work.count import graph_work

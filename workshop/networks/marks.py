@@ -71,6 +71,11 @@ class Opening:
             return total * half if rest == _HALF else total * half * half
         if self.cells is None or rest < CELLS - _CUT:
             return total * rest
+        # Planes that were joined in a row, the deepest of half the side among them.
+        whole, beside = divmod(rest - _HALF * _HALF, CELLS * CELLS)
+        if whole > 0 and beside == 0:
+            half = (self.cells + 1) // 2
+            return total * (whole * self.cells * self.cells + half * half)
         more = next((more for more in _NEAR if (rest - more) % CELLS == 0), 0)
         rest -= more
         while rest % CELLS == 0:

@@ -1,6 +1,10 @@
 import pytest
 
+from inferometer.core.workload import Workload
+from inferometer.formats.resolve import read
+from inferometer.known import device
 from inferometer.predict import work_of
+from inferometer.predict.question import Question
 from inferometer.predict.work.rules.experts import share_touched
 from unit.predict.decoders import at, tokens, weight
 from unit.predict.examples import experts, op
@@ -34,6 +38,20 @@ def test_routed_rows_are_written_and_read_back_between_the_products():
     work = work_of(experts(), at(query=7))
     inside = 7 * 6 * (3 * 48 + 32) * 2
     assert work.reads == work.writes == 7 * 32 * 2 + inside
+
+
+def test_kernels_that_sort_tokens_by_their_expert_cost_the_host_and_do_not_move_all_of_them_again():
+    workload = Workload(prompt=2000, generate=1)
+    asked = [
+        Question(graph=read("olmoe-1b-7b"), device=device("nvidia-h200"), runtime=runtime, workload=workload)
+        for runtime in ("torch-eager", "torch-graph")
+    ]
+    eager, captured = (question.answer().phase("prefill").ops for question in asked)
+    assert experts_s(eager) < 1.5 * experts_s(captured)
+
+
+def experts_s(ops):
+    return sum(op.time_s for op in ops if op.kind == "moe_experts")
 
 
 def test_quantised_experts_move_their_blocks():

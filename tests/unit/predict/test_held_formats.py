@@ -49,7 +49,7 @@ def test_a_checkpoint_in_halves_is_widened_as_it_is_loaded(tmp_path):
 
 
 def test_engines_without_kernels_of_halves_hold_a_model_in_another_float():
-    holding = {"torch-eager", "torch-compile", "onnxruntime", "litert"}
+    holding = {"torch-eager", "torch-compile", "torch-graph", "onnxruntime", "litert"}
     assert {name for name, each in engines().items() if each.effects.held} == holding
     assert formats(answered(runtime="ideal", on=GPU))[1] in {None, "bf16"}
 

@@ -274,11 +274,17 @@ def _how_to_calibrate(device: Device, runtime: str, dtype: str) -> str | None:
     if device.unit == "cpu" and not engine.by_weights and dtype != "f32":
         return None
     what = f"with {dtype} weights" if engine.by_weights else f"in {dtype}"
-    option = "" if dtype == (engine.calibrated_in or "f32") else f" --dtype {dtype}"
     return (
         f"{runtime} {what} is not calibrated on this machine: measured roofs and priors give a wide interval. "
-        f"`inferometer calibrate --runtime {runtime}{option}` narrows it."
+        f"`{calibrating(runtime, dtype)}` narrows it."
     )
+
+
+def calibrating(runtime: str, dtype: str) -> str:
+    """The command that calibrates an engine here, in the format that is asked about."""
+    engine = known_engine(runtime)
+    usual = "f32" if engine is None else engine.calibrated_in or "f32"
+    return f"inferometer calibrate --runtime {runtime}{'' if dtype == usual else f' --dtype {dtype}'}"
 
 
 def format_key(graph: Graph, runtime: str, precision: Precision) -> str:

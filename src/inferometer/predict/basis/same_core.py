@@ -22,6 +22,7 @@ from inferometer.predict.basis.calibrations import (
     WIDER_VERSION,
     CalibrationChoice,
     HostSetup,
+    calibrating,
     choose_calibration,
     for_threads,
     widened,
@@ -110,7 +111,7 @@ def _cached_from_another_core(
     )
     note = (
         f"{runtime} is not calibrated on this machine: what it reached on {near.device}, of the same architecture, "
-        f"serves it with a wider interval. `inferometer calibrate --runtime {runtime}` measures this one."
+        f"serves it with a wider interval. `{calibrating(*wanted)}` measures this one."
     )
     return CalibrationChoice(calibration=calibration, notes=(note,))
 
@@ -167,7 +168,7 @@ def _what_differs(
     if made.get("machine_id") != machine.id:
         factor = WIDER_MACHINE
         served = f"the shipped calibration of {row.name}, the same core and as many, serves it with a wider interval"
-        how = f"`inferometer calibrate --runtime {runtime}` measures this one."
+        how = f"`{calibrating(runtime, calibration.dtype)}` measures this one."
         notes = [f"{runtime} is not calibrated on this machine: {served}. {how}"]
     stated = row.core_groups[0].clock_hz if row.core_groups else None
     if stated and clock_hz and abs(clock_hz / stated - 1) > _SAME_CLOCK:

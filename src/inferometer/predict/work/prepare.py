@@ -52,6 +52,7 @@ _UNPACKED = frozenset({"linear", "experts"})
 # Rows that reading a cell's matrices takes as long as: 2 by an LSTM on a Xeon (see cpu-recurrent in priors.toml), 0.8
 # to 1.8 by LSTMs of 64 to 256 units on another x86 core, and 8 where matrices of 512 units leave its nearer caches.
 _STATE_ROWS = 2
+_MOVE_THEIR_OWN = frozenset({"control", "moe_router", "moe_experts"})
 _FLOATS = dtype("f32")  # what bytes are turned to where an engine has no products of bytes
 
 
@@ -286,8 +287,9 @@ def quantities_of(row: OpRow, binding: Binding, effects: RuntimeEffects) -> dict
     # A group may keep more than the rule counts, as it does for a tensor that is read twice; a polynomial has no sign
     # yet.
     activations = moved if isinstance(moved, Polynomial) else larger(0, moved)
-    # Each kernel beyond the first reads what the one before it has written; a loop's kernels each move their own.
-    again = 0 if row.op.kind == "control" else max(0, row.fused.launches - 1)
+    # Each kernel beyond the first reads what the one before it has written; a loop's kernels each move their own, and
+    # those that choose and sort for experts move indices.
+    again = 0 if row.op.kind in _MOVE_THEIR_OWN else max(0, row.fused.launches - 1)
     passed = again * activations * _floats_for_bytes(row.op, binding, effects)
     extra_bytes = _extra_bytes(row, work, binding, effects) + passed
     flops = {f"flops:{name}": row.scale.flops * count for name, count in work.flops.items()}
