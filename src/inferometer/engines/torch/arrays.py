@@ -152,7 +152,7 @@ class Arrays:
         return {"forward": kernels_from_rows(steps, unit=place.unit, provider=place.device)} if steps else {}
 
     def close(self) -> None:
-        self._recorder.stop()
+        self._recorder.drop()
         if not self._owner:
             return
         self._step = self._call = self._out = None

@@ -118,7 +118,7 @@ class Text:
         }
 
     def close(self) -> None:
-        self._recorder.stop()
+        self._recorder.drop()
         if not self._owner:
             return
         self._forward = None  # type: ignore[assignment]  # its memory goes with it; a closed session does nothing more

@@ -330,6 +330,9 @@ class NoRecorder:
     def stop(self) -> list[tuple[str, list[TraceRow]]]:
         return []
 
+    def drop(self) -> None:
+        pass
+
 
 class TraceRecorder:
     """Records from `start` to `stop`. What runs outside a step is ignored."""
@@ -356,6 +359,12 @@ class TraceRecorder:
     def part(self, name: str) -> AbstractContextManager[None]:
         mark: AbstractContextManager[None] = self._mark(PART + name)
         return mark
+
+    def drop(self) -> None:
+        """End without the rows: PyTorch 2.13 has ended the process while it wrote a trace that nobody wanted."""
+        profile, self._running = self._running, None
+        if profile is not None:
+            profile.stop()
 
     def stop(self) -> list[tuple[str, list[TraceRow]]]:
         """The phase and the rows of each step since `start`."""

@@ -1,10 +1,12 @@
 """Traces become rows: every nanosecond of a step in one of them, each op at the module that called it."""
 
+from types import SimpleNamespace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from inferometer.engines.torch.trace import rows_by_step
+from inferometer.engines.torch.trace import TraceRecorder, rows_by_step
 from unit.engines.torch.documents import eager_step, event, launch, module, ran, replayed_step, step
 
 
@@ -171,3 +173,36 @@ def test_steps_are_apart_and_in_order():
 @pytest.mark.parametrize("document", [[], [{"ph": "M", "name": "process_name"}], [event("aten::mm", 0.0, 5.0)]])
 def test_without_a_step_there_is_nothing(document):
     assert rows_by_step(document) == []
+
+
+class Profiler:
+    """PyTorch's, which writes what it recorded where it is asked to."""
+
+    def __init__(self):
+        self.calls = []
+
+    def start(self):
+        self.calls.append("start")
+
+    def stop(self):
+        self.calls.append("stop")
+
+    def export_chrome_trace(self, _path):
+        self.calls.append("written")
+
+
+def test_what_nobody_reads_is_not_written():
+    profiler = Profiler()
+    torch = SimpleNamespace(
+        _C=SimpleNamespace(_profiler=SimpleNamespace(_RecordFunctionFast=None)),
+        profiler=SimpleNamespace(
+            ProfilerActivity=SimpleNamespace(CPU="cpu", CUDA="cuda"), profile=lambda **_: profiler
+        ),
+    )
+    recorder = TraceRecorder(torch, cuda=False)
+    recorder.drop()
+    recorder.start()
+    recorder.drop()
+    recorder.drop()
+    assert profiler.calls == ["start", "stop"]
+    assert recorder.stop() == []
