@@ -300,7 +300,10 @@ def _figures(device: Device, calibration: Calibration | None, roof: Roof | None)
         if roof is None:
             return filled
         # A calibration has peaks only of the formats it measured: the others still come from the roof.
-        return replace(with_roof(filled, roof), peaks={**with_roof(device, roof).peaks, **filled.peaks})
+        # Shares that were measured on another machine are of its peaks: what it has none of computes here as there.
+        elsewhere = calibration is not None and not is_local(calibration.device)
+        own = {} if elsewhere else with_roof(device, roof).peaks
+        return replace(with_roof(filled, roof), peaks={**own, **filled.peaks})
 
     return _devices.get_or_make((), (device, calibration, roof), fill)
 

@@ -178,7 +178,8 @@ ROOF = Roof(machine="m", created="2026-01-01T00:00:00+00:00", bandwidth_bytes_pe
 
 
 def test_figures_come_from_the_row_then_the_calibration_then_the_roof():
-    measured = replace(CALIBRATION, peaks={"f32": told(6.0, "c")}, bandwidths={"dram": told(2.0, "c")})
+    measured = replace(CALIBRATION, device="local", peaks={"f32": told(6.0, "c")}, bandwidths={"dram": told(2.0, "c")})
+    elsewhere = replace(measured, device="another")
 
     def rates(found):
         memory = found.memories[0].bandwidth_bytes_per_s
@@ -187,6 +188,7 @@ def test_figures_come_from_the_row_then_the_calibration_then_the_roof():
     assert _figures(LOCAL, None, None) is LOCAL
     assert rates(_figures(LOCAL, None, ROOF)) == ({"i8": 7.0, "f32": 7.0, "f16": 5.0}, 3.0)
     assert rates(_figures(LOCAL, measured, ROOF)) == ({"i8": 7.0, "f32": 6.0, "f16": 5.0}, 2.0)
+    assert rates(_figures(LOCAL, elsewhere, ROOF)) == ({"f32": 6.0}, 2.0), "its shares are of its own peaks"
     assert rates(_figures(LOCAL, measured, None)) == ({"f32": 6.0}, 2.0)
     assert rates(_figures(MACHINE, measured, ROOF)) == ({"f32": 2.0, "bf16": 8.0}, 10.0)
     assert _figures(LOCAL, measured, ROOF) is _figures(LOCAL, measured, ROOF)

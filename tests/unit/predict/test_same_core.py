@@ -12,6 +12,7 @@ from inferometer.known.machine.detect import detect_host
 from inferometer.known.machine.detect.host import Cpu
 from inferometer.known.machine.local import device_of_host
 from inferometer.predict.basis.calibrations import WIDER_THREADS, WIDER_VERSION, HostSetup, calibration_for, for_threads
+from inferometer.predict.basis.roof import machine_roof, with_roof
 from inferometer.predict.basis.same_core import WIDER_CORE, WIDER_MACHINE, _what_differs, shipped_for
 from inferometer.predict.options import Options
 from inferometer.predict.question import Question
@@ -169,6 +170,17 @@ def test_an_engine_that_is_built_once_for_all_cores_serves_another_core_in_bytes
     faster = choice.calibration.peaks["f32"].value / device(ROW).peaks["f32"].value
     assert choice.calibration.peaks["i8"].value == pytest.approx(faster * device(ROW).peaks["i8"].value)
     assert choice.calibration.residuals["step.decode"] == WIDER_CORE * made.residuals["step.decode"]
+
+
+def test_shares_of_another_machine_are_not_taken_of_this_ones_peak_in_bytes(roof):
+    """The other machine states no peak in bytes, so its shares are of f32, whatever this one multiplies bytes with."""
+    own = with_roof(LOCAL, machine_roof(LOCAL)).peaks
+    made = calibration_for("intel-emerald-rapids-1-vcpu", "llamacpp", "q8_0").calibration
+    asked = Question(
+        graph=read("smollm2-135m"), device=LOCAL, runtime="llamacpp", calibration=made, roof=machine_roof(LOCAL)
+    )
+    assert "i8" in own
+    assert "i8" not in asked.basis().device.peaks
 
 
 def test_an_engine_by_weights_takes_the_nearest_format_and_one_that_nobody_calibrated_has_none():
