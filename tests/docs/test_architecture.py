@@ -70,3 +70,26 @@ def test_no_module_waits_for_itself_whichever_is_loaded_first():
     left: set[str] = set()
     for name in modules:
         assert _circle(modules, name, (), left) == ()
+
+
+def test_scripts_that_no_test_runs_import_what_is_there():
+    """Those that record and measure elsewhere: a name that moved would be missed on that day."""
+    scripts = [path for folder in ("benchmarks", "workshop", "tests/data") for path in (ROOT / folder).rglob("*.py")]
+    asked = {
+        (node.module, alias.name)
+        for path in scripts
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("inferometer.")
+        for alias in node.names
+    }
+    assert len(asked) > 100
+    assert {f"{module}.{name}" for module, name in asked if not is_there(module, name)} == set()
+
+
+def is_there(module, name):
+    """A package's file, or a word of the module's own: what is imported or made there is written there."""
+    place = ROOT / "src" / Path(*module.split("."))
+    if place.joinpath(f"{name}.py").exists() or place.joinpath(name).is_dir():
+        return True
+    source = next((path for path in (place.with_suffix(".py"), place / "__init__.py") if path.exists()), None)
+    return source is not None and re.search(rf"\b{name}\b", source.read_text(encoding="utf-8")) is not None

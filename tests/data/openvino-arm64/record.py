@@ -16,7 +16,8 @@ import numpy as np
 from inferometer.engines.base import Target
 from inferometer.engines.openvino.adopt import _known_at_load, known_names
 from inferometer.engines.openvino.executed import running
-from inferometer.engines.openvino.recorded import OpenvinoRecordedSession, _executed, _info
+from inferometer.engines.openvino.recorded import OpenvinoRecordedSession, executed_of, executed_seconds
+from inferometer.engines.openvino.session import info_of
 
 
 def record(path, shape):
@@ -27,9 +28,9 @@ def record(path, shape):
     session.feed({port.name: np.random.default_rng(0).random(shape).astype(port.dtype)})
     for _ in range(3):
         session.step()
-    seconds, original = session._counters(), session._original
+    seconds, original = executed_seconds(session._request), session._original
     model = session._compiled.get_runtime_model().get_ordered_ops()
-    ops = running([_executed(op.get_friendly_name(), op, _info(op)) for op in model])
+    ops = running([executed_of(op.get_friendly_name(), op, info_of(op)) for op in model])
     folded = _known_at_load(original)
     nodes = [node for node in original.nodes if node.name not in folded]
     made = {name for node in nodes for name in node.outputs} | set(original.inputs)
