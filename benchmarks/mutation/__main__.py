@@ -71,7 +71,9 @@ SHARED = {
     "cli": (
         "e2e/test_commands.py", "e2e/test_runs_command.py", "unit/hub/web/test_hub_commands.py",
         "unit/known/atlas/test_command.py", "unit/engines/results/test_import_command.py",
-        "unit/measure/run/test_options_reach.py", "unit/hub/web/test_push.py",
+        "unit/measure/run/test_options_reach.py", "unit/hub/web/test_push.py", "unit/api/test_measuring_verbs.py",
+        "unit/measure/calibrate/test_calibrate_flows.py", "unit/measure/calibrate/test_wanted.py",
+        "e2e/test_encodings.py", "e2e/test_profile_command.py", "e2e/test_load_command.py", "e2e/test_bench_commands.py",
     ),
     "hub/web": ("contract/test_api.py",),
 }  # fmt: skip

@@ -455,3 +455,13 @@ def test_an_interval_that_is_none_is_refused(interval):
     machine = load_machine(HOSTS / "aws-graviton2")
     with pytest.raises(DomainError, match="interval"):
         take(machine, detect_host(machine), interval_s=interval, sleep=lambda _: None)
+
+
+@pytest.mark.parametrize(
+    ("bit", "verdict"),
+    [(1 << shift, "bad" if shift in {3, 5, 6, 7} else "warn" if shift in {1, 2, 4, 8} else "good")
+     for shift in range(10)],
+)  # fmt: skip
+def test_nvmls_slowdowns_spoil_a_measurement_and_its_other_reasons_do_not(bit, verdict):
+    """nvml.h: 1 is an idle GPU, 8, 0x20, 0x40 and 0x80 are hardware and heat; the others are what somebody has set."""
+    assert CHECKS["gpu-throttled"](gpu(throttle=bit)).verdict == verdict

@@ -31,6 +31,11 @@ def test_cpu_times_are_seconds_and_waiting_is_idle():
     assert each == (CpuTime(busy_s=0.01, idle_s=0.09, steal_s=None),)
 
 
+@pytest.mark.parametrize("line", ["cpu  100 0 many 800 40", "cpu  100 0 -5 800 40", "cpu  100 0 50", "cpu"])
+def test_times_that_are_no_numbers_are_no_times(line):
+    assert linux.parse_stat(line) == (None, ())
+
+
 def test_a_process_may_have_any_name():
     line = "42 (a) b (c)) S 1 42 42 0 -1 4194560 9 0 0 0 150 50 0 0 20 0 1 0 5 0 0"
     assert linux.parse_process(line) == ProcessTime(name="a) b (c)", cpu_s=2.0)
@@ -80,6 +85,15 @@ def test_how_often_the_quota_stopped_us():
         "/sys/fs/cgroup/cpu.stat": "nr_periods 5\nnr_throttled 3\nthrottled_usec 2000000\n",
     }
     assert counters_of(files).quota == QuotaCounts(stops=3)
+
+
+@pytest.mark.parametrize(
+    ("system", "told"), [("Darwin", "macOS"), ("Windows", "Windows"), ("FreeBSD", "FreeBSD"), ("", "this system")]
+)
+def test_what_a_system_cannot_tell_is_absent_by_its_name(system, told):
+    counters = portable.portable_counters(RecordedMachine(system=system, architecture="x86_64"))
+    assert counters.tcp == Absent(f"{told} does not report this")
+    assert told in counters.queue.why
 
 
 def test_an_empty_proc_is_absent_with_reasons():

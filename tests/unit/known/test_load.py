@@ -74,6 +74,8 @@ def test_what_a_row_does_not_say_is_unknown(tmp_path):
         ("capacity =", "size =", "devices.box.memory[0].size", "not a known key"),
         ("[[devices.box.memory]]", "[devices.box.memory]", "devices.box.memory", "list of tables"),
         ('power = { tdp = "10 W" }', 'links = { host = "pcie-9" }', "devices.box.links.host", "not in the catalog"),
+        ('power = { tdp = "10 W" }', 'energy = { flop = "1 pJ" }', "devices.box.energy", "one of flop and byte"),
+        ('power = { tdp = "10 W" }', 'energy = { byte = "1 pJ" }', "devices.box.energy", "one of flop and byte"),
         ('title = "A datasheet"', "", "sources.sheet", "with a title"),
         ("url =", "link =", "sources.sheet.link", "not a known key"),
     ],
@@ -96,6 +98,12 @@ def test_bytes_that_are_not_text_are_not_toml(tmp_path):
     (tmp_path / "x.toml").write_bytes(b"\xff\xfe\x00")
     with pytest.raises(CatalogError, match="not valid TOML"):
         read_rows([tmp_path / "x.toml"], "devices")
+
+
+@pytest.mark.parametrize("rows_are", ["devices = 3", 'devices = "box"', "devices = []", "devices = { box = 3 }"])
+def test_rows_are_tables(tmp_path, rows_are):
+    with pytest.raises(CatalogError, match=r"rows\.toml: devices.*must be a table"):
+        rows(tmp_path, rows_are)
 
 
 def test_two_rows_cannot_share_an_alias(tmp_path):

@@ -210,6 +210,10 @@ def test_cpu_and_gpu_together_have_the_peaks_of_both():
     assert made.memories == gpu.memories
 
 
+def test_a_name_of_both_needs_a_chip_of_both():
+    assert match_device("NVIDIA GeForce RTX 4090 CPU+GPU") is None
+
+
 def test_every_target_of_the_table_is_in_the_catalog_and_every_core_of_an_instance_too():
     assert phrases()  # building it checks the targets
     designs = set(core_aliases().values())

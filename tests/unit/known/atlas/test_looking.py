@@ -135,6 +135,13 @@ def _nearest(rows, **asked):
     return nearest_published(replace(question, **asked))
 
 
+@pytest.mark.parametrize(("published", "found"), [(1000, True), (1049, True), (951, True), (1051, False), (949, False)])
+def test_prompts_within_a_twentieth_are_one_size(published, found):
+    rows = [_measured(quantity="prefill", prompt=published, image=None)]
+    nearest = _nearest(rows, quantity="prefill", prompt=1000, image=None)
+    assert (nearest is not None) is found
+
+
 def test_the_same_engine_comes_first_then_its_family_then_the_newest():
     rows = [
         _measured(engine="qnn", date="2026-10", line=2),
