@@ -73,7 +73,8 @@ SHARED = {
         "unit/known/atlas/test_command.py", "unit/engines/results/test_import_command.py",
         "unit/measure/run/test_options_reach.py", "unit/hub/web/test_push.py", "unit/api/test_measuring_verbs.py",
         "unit/measure/calibrate/test_calibrate_flows.py", "unit/measure/calibrate/test_wanted.py",
-        "e2e/test_encodings.py", "e2e/test_profile_command.py", "e2e/test_load_command.py", "e2e/test_bench_commands.py",
+        "e2e/test_encodings.py", "e2e/test_profile_command.py", "e2e/test_load_command.py",
+        "e2e/test_bench_commands.py",
     ),
     "hub/web": ("contract/test_api.py",),
 }  # fmt: skip
@@ -95,8 +96,10 @@ def asked():
 
 
 def tests_of(package):
-    shared = next((SHARED[name] for name in (package, *map(str, Path(package).parents)) if name in SHARED), ())
-    return [f"unit/{package}", *shared]
+    """A package is held by its own tests, by those of the packages in it, and else by those of the one around it."""
+    inside = [test for name, tests in SHARED.items() if Path(name).is_relative_to(package) for test in tests]
+    around = next((SHARED[name] for name in map(str, Path(package).parents) if name in SHARED), ())
+    return list(dict.fromkeys([f"unit/{package}", *(inside or around)]))
 
 
 def told(mutant):

@@ -48,6 +48,10 @@ def test_a_setting_is_held_against_the_best_before_it_and_the_whole_against_the_
     assert found.whole.low < found.whole.gain < found.whole.high
     assert found.setting.flags == f"--threads 2 --option {SPINNING}=0"
     assert found.document()["flags"] == found.setting.flags
+    table = tuned_table(found)
+    assert table.columns[0].key == "change"
+    assert [row["change"] for row in table.rows] == [*rows, found.whole.change]
+    assert table.note == f"Open it with {found.setting.flags}."
 
 
 def test_what_the_build_has_not_is_a_row_with_the_reason():

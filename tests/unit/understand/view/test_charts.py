@@ -116,6 +116,19 @@ def test_a_roofline_has_the_ops_under_the_roofs_of_the_device(profile):
     assert "decode" in spec["title"]["subtitle"][0]
 
 
+def test_ops_are_drawn_by_their_share_of_a_phase_however_short_it_is(profile):
+    phase = profile.phases[-1]
+    quick = replace(
+        phase, time_s=phase.time_s / 1e6, ops=tuple(replace(op, time_s=op.time_s / 1e6) for op in phase.ops)
+    )
+    shown = [
+        [dot["op"] for layer in spec["layer"] if layer["mark"]["type"] == "circle" for dot in layer["data"]["values"]]
+        for spec in (roofline(replace(profile, phases=(one,)), device("nvidia-h200")) for one in (phase, quick))
+    ]
+    assert shown[0]
+    assert shown[0] == shown[1]
+
+
 def test_a_roofline_is_of_the_phase_asked_for(profile):
     assert "prefill" in roofline(profile, device("nvidia-h200"), phase="prefill")["title"]["subtitle"][0]
     with pytest.raises(UnknownNameError, match="Did you mean prefill"):

@@ -2,7 +2,7 @@
 
 import pytest
 
-from inferometer.understand.view.traces import _Lanes
+from inferometer.understand.view.traces import _Lanes, _on_devices
 
 
 def drawn(*spans, titles=None):
@@ -55,3 +55,10 @@ def test_threads_and_processes_do_not_share_lanes():
     lanes = _Lanes({}, process=1)
     assert len({lanes.thread(process, thread, task, 0, 10) for process, thread, task in
                 ((1, 7, None), (1, 8, None), (2, 7, None), (1, 7, 3))}) == 4  # fmt: skip
+
+
+def test_only_spans_that_ran_on_a_device_are_drawn_there():
+    columns = {"name": ["host", "kernel"], "device_start": [None, 5], "device_end": [None, 9]}
+    drawn_there = _on_devices(columns, [1, 1], _Lanes({}, process=1))
+    assert '"kernel"' in drawn_there
+    assert '"host"' not in drawn_there

@@ -3,12 +3,14 @@
 import csv
 import io
 import json
+from dataclasses import replace
 
 import pytest
 
 from fakes.load_profiles import sweep_profile
 from inferometer.core.codec import decode, encode
 from inferometer.core.profile import Profile, Run
+from inferometer.core.served import ClientReadings
 from inferometer.core.traffic.traces import read_trace
 from inferometer.measure.bench.compare import compare
 from inferometer.understand.view.charts.load_tests import chart_names, load_chart
@@ -42,6 +44,23 @@ def test_the_remarks_name_errors_once_and_the_knee(result):
     assert any(remark.startswith("The highest load within ttft_p90<=300ms is 4/s") for remark in remarks)
     assert any("no coordinated omission" in remark for remark in remarks)
     assert len(remarks) == len(set(remarks))
+
+
+def test_a_single_load_is_no_highest_one():
+    alone = load_result(sweep_profile(rates=(2,)).served)
+    assert alone.knee.within == 0
+    assert not any(remark.startswith("The highest load") for remark in remarks_of(alone))
+
+
+def test_why_the_client_was_too_slow_is_told_of_its_highest_load(profile):
+    levels = tuple(
+        replace(
+            level, client=replace(level.client or ClientReadings(), bottleneck=place > 1, reasons=(f"why {place}",))
+        )
+        for place, level in enumerate(profile.served.levels)
+    )
+    remarks = list(remarks_of(load_result(replace(profile.served, levels=levels))))
+    assert "! At 8/s, 16/s the load generator was the bottleneck: why 3." in remarks
 
 
 def test_the_document_has_the_names_that_others_rely_on(profile, result):
