@@ -3,9 +3,9 @@
 Every profile on a quiet machine leaves a line for each phase that repeats: what it took, and what was predicted without
 what was learned. Predictions for this machine are then corrected by them. Of an error one part is the engine's on this
 machine, one is shared by models that are alike, and one is a model's own; what few lines leave open is the interval.
-That is a Gaussian process over models, as `predict.price.likeness` has it for published times. How much models differ is
-told by the lines themselves, of few of them with Student's quantiles; from ten lines on, the interval is as wide as
-those lines are off when each is left out.
+That is a Gaussian process over models, as `predict.price.likeness` has it for published times. How much models differ
+is told by the lines themselves, of few of them with Student's quantiles; from ten lines on, the interval is as wide
+as those lines are off when each is left out.
 """
 
 from __future__ import annotations
@@ -349,10 +349,14 @@ def correction_of(
 
 
 def _error(step: LearnedStep) -> float:
+    return work_error(step.seconds, step.predicted_s, step.overhead_s)
+
+
+def work_error(seconds: float, predicted_s: float, overhead_s: float) -> float:
     """log(measured / predicted) of the work; overheads are no op's, and are taken as they were predicted."""
     # a step may be all overhead: a logarithm needs something above 0
-    work_s = max(step.predicted_s - step.overhead_s, 1e-12)
-    return log(max(step.seconds - step.overhead_s, _LEAST * work_s) / work_s)
+    work_s = max(predicted_s - overhead_s, 1e-12)
+    return log(max(seconds - overhead_s, _LEAST * work_s) / work_s)
 
 
 def changes(step: LearnedStep, setup: HostSetup) -> tuple[str, ...]:
