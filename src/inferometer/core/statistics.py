@@ -9,6 +9,7 @@ from 72, p99 from 368, p99.9 from 3688. Below that the answer is None, not a gue
 import math
 from collections.abc import Sequence
 from functools import lru_cache
+from statistics import NormalDist
 
 from inferometer.core.errors import DomainError
 from inferometer.core.frozen import frozen
@@ -197,3 +198,31 @@ def _require_readings(values: Sequence[float]) -> None:
 def _require_share(p: float) -> None:
     if not 0 <= p <= 1:
         raise DomainError(f"A percentile is a share from 0 to 1, and {p!r} was asked for.", remedy="0.95 is the 95th.")
+
+
+# Few readings: Student's distribution.
+
+_NEARLY_NORMAL = 500
+
+
+def _student_within(angle: float, freedom: int) -> float:
+    """P(|T| ≤ √freedom · tan(angle)): the finite series of Abramowitz and Stegun, 26.7.3 and 26.7.4."""
+    sine, cosine = math.sin(angle), math.cos(angle)
+    odd = freedom % 2
+    term, total = (cosine if odd else 1.0), 0.0
+    for power in range(odd, freedom - 1, 2):
+        total += term
+        term *= cosine * cosine * (power + 1) / (power + 2)
+    return 2 / math.pi * (angle + sine * total) if odd else sine * total
+
+
+@lru_cache(maxsize=256)
+def student_quantile(confidence: float, freedom: int) -> float:
+    """The t within which a share `confidence` of Student's distribution lies, to both sides."""
+    if freedom > _NEARLY_NORMAL:
+        return NormalDist().inv_cdf((1 + confidence) / 2)
+    low, high = 0.0, math.pi / 2  # atan(t / √freedom), so that the range is bounded
+    for _ in range(60):
+        middle = (low + high) / 2
+        low, high = (middle, high) if _student_within(middle, freedom) < confidence else (low, middle)
+    return math.tan(low) * math.sqrt(freedom)

@@ -175,6 +175,37 @@ def test_from_ten_lines_on_left_out_profiles_say_how_wide_an_interval_is():
         assert 0.75 <= np.mean(inside) <= 0.9
 
 
+@pytest.mark.parametrize("many", [2, 3, 4, 7])
+@pytest.mark.parametrize("offset", [0.0, 0.3])
+def test_a_few_models_say_what_all_share_and_the_interval_holds_what_is_left(many, offset):
+    """A machine that is off alike for all models is told by few of them, by whatever it is off."""
+    random = np.random.default_rng(many)
+    inside, left = [], []
+    for _ in range(300):
+        errors = offset + random.normal(0.0, 0.1, many + 1)
+        lines = [line(f"m{n}", error, (1000 * n,), spread=0.1) for n, error in enumerate(errors[:many])]
+        found = learned.correction_of(lines, "new", (90_000,))
+        alone = learned.stranger_to({each.model: learned._error(each) for each in lines}, 0.1)
+        assert (found.shift, found.spread) == pytest.approx((alone.shift, alone.spread), abs=0.02)
+        left.append(errors[-1] - found.shift)
+        inside.append(abs(left[-1]) < 1.2816 * found.spread)
+    assert 0.75 <= np.mean(inside) <= 0.92
+    assert abs(np.mean(left)) < 0.04
+
+
+def test_an_interval_is_never_narrower_with_fewer_models_that_differ_as_much():
+    widths = []
+    for many in range(1, 30):
+        pattern = np.resize([-1.0, 1.0], many) - np.mean(np.resize([-1.0, 1.0], many))
+        # as many as there are, their standard deviation is 0.1
+        errors = 0.2 + (0.1 * pattern / np.std(pattern, ddof=1) if many > 1 else pattern)
+        lines = {f"m{n}": error for n, error in enumerate(errors)}
+        widths.append(learned.stranger_to(lines, 0.1).spread)
+    assert widths == sorted(widths, reverse=True)
+    assert 0.1 < widths[-1] < 0.115
+    assert widths[0] > 0.15
+
+
 def test_a_family_that_was_measured_here_has_a_narrow_interval():
     lines = [line(f"m{n}", 0.2, (10 * n,)) for n in range(12)]
     found = learned.correction_of(lines, "new", (60,))

@@ -14,7 +14,7 @@ from inferometer.core import statistics as plain
 from inferometer.core.errors import DomainError
 from inferometer.core.frozen import frozen
 from inferometer.core.profile import Phase
-from inferometer.core.statistics import Interval, Percentile, Summary
+from inferometer.core.statistics import Interval, Percentile, Summary, student_quantile
 from inferometer.measure.bench.ranks import Floats, Readings, average_ranks, mann_whitney, two_sided
 
 Statistic = Literal["mean", "median"]
@@ -25,7 +25,6 @@ _LEAST_TO_FENCE = 4  # fewer have no quartiles worth the name
 _CHUNK = 4_000_000  # readings resampled at a time: 32 MB
 _MANY = 5000  # beyond this the median's resampled rank is as good as normal
 _BLOCKS = 500
-_NEARLY_NORMAL = 500
 _LEAST_TO_CORRELATE = 8
 _LEAST_TO_SETTLE = 10
 _SETTLED_BY_CHANCE = 0.01
@@ -121,28 +120,6 @@ def widening(runs: int, alike: float, *, confidence: float) -> float:
         return 1.0
     few = max(math.floor(runs / alike) - 1, 1)
     return math.sqrt(alike) * student_quantile(confidence, few) / student_quantile(confidence, max(runs - 1, 1))
-
-
-def _student_within(angle: float, freedom: int) -> float:
-    """P(|T| ≤ √freedom · tan(angle)): the finite series of Abramowitz and Stegun, 26.7.3 and 26.7.4."""
-    sine, cosine = math.sin(angle), math.cos(angle)
-    odd = freedom % 2
-    term, total = (cosine if odd else 1.0), 0.0
-    for power in range(odd, freedom - 1, 2):
-        total += term
-        term *= cosine * cosine * (power + 1) / (power + 2)
-    return 2 / math.pi * (angle + sine * total) if odd else sine * total
-
-
-def student_quantile(confidence: float, freedom: int) -> float:
-    """The t within which a share `confidence` of Student's distribution lies, to both sides."""
-    if freedom > _NEARLY_NORMAL:
-        return NormalDist().inv_cdf((1 + confidence) / 2)
-    low, high = 0.0, math.pi / 2  # atan(t / √freedom), so that the range is bounded
-    for _ in range(60):
-        middle = (low + high) / 2
-        low, high = (middle, high) if _student_within(middle, freedom) < confidence else (low, middle)
-    return math.tan(low) * math.sqrt(freedom)
 
 
 def bootstrap_interval(

@@ -3,8 +3,9 @@
 Every profile on a quiet machine leaves a line for each phase that repeats: what it took, and what was predicted without
 what was learned. Predictions for this machine are then corrected by them. Of an error one part is the engine's on this
 machine, one is shared by models that are alike, and one is a model's own; what few lines leave open is the interval.
-That is a Gaussian process over models, as `predict.price.likeness` has it for published times. From ten lines on, the
-interval is as wide as those lines are off when each is left out.
+That is a Gaussian process over models, as `predict.price.likeness` has it for published times. How much models differ
+is told by the lines themselves, of few of them with Student's quantiles; from ten lines on, the interval is as wide
+as those lines are off when each is left out.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ from inferometer.core.frozen import frozen
 from inferometer.core.kept import Kept
 from inferometer.core.profile import Environment
 from inferometer.core.settings import learns
+from inferometer.core.statistics import student_quantile
 from inferometer.core.units import counted
 from inferometer.core.workload import Workload
 from inferometer.known.engines import require_effects
@@ -48,9 +50,11 @@ if TYPE_CHECKING:
 
 STEADY = ("forward", "prefill", "decode")
 PRIOR = "prior"  # the basis of a prediction without a calibration
-# Of the variance of what predictions are off by: the engine's on this machine, what models that are alike share, and
-# what is a model's own. Siblings err alike more than strangers, and even strangers share the machine.
-_COMMON, _ALIKE, _OWN = 0.35, 0.45, 0.2
+# Of what models differ by beyond what they share, the part that models which are alike have in common; the rest is a
+# model's own. Chosen with the models of five recorded calibrations left out, two, four or seven of them being known:
+# 0.3, 0.5 and 0.7 are within half a point of each other.
+_ALIKE = 0.3
+_TOLD = 2.0  # models that what a prediction says of its own spread counts for, beside those that were measured
 _NOISE = 0.03  # what the same profile differs by from one quiet time to another, as a logarithm
 _CHANGED = 0.12  # what an engine's new version or a governor adds to that
 _LEAST = 0.2  # of the predicted work: a step that was shorter than its overheads says no more than that
@@ -272,42 +276,87 @@ def with_learned(question: Question, calibration: Calibration | None) -> tuple[C
 _corrected = Kept(256)
 
 
+@frozen
+class Scatter:
+    """What predictions for models are off by, as variances: `shared` by all of them, and `own` beyond that."""
+
+    shared: float
+    own: float
+    freedom: int  # the models behind `own`, less the one that `shared` took
+
+    def between(self, likeness: Any, same: Any) -> Any:
+        """What the errors of models have in common, by how alike they are and whether they are the same."""
+        return self.shared + self.own * (_ALIKE * likeness + (1 - _ALIKE) * same)
+
+    def student(self) -> float:
+        """How much wider than a normal distribution's an interval is that so few models tell."""
+        return student_quantile(0.8, self.freedom) / _EIGHT_IN_TEN
+
+
+def scatter_of(models: Sequence[str], errors: Any, spread: float) -> Scatter:
+    """Of models with these errors, of which a prediction said `spread`.
+
+    What they share may be anything, so it is no less than their mean: a machine, an engine's version and the way of
+    timing shift all models alike, by more than they differ.
+    """
+    means = np.array([np.mean([errors[place] for place, name in enumerate(models) if name == one])
+                      for one in dict.fromkeys(models)])  # fmt: skip
+    freedom = _TOLD + len(means) - 1
+    own = (_TOLD * spread**2 + float(((means - means.mean()) ** 2).sum())) / freedom
+    shared = max(spread**2, float(means.mean()) ** 2)
+    return Scatter(shared=shared, own=max(_NOISE**2, own), freedom=round(freedom))
+
+
+def stranger_to(models: Mapping[str, float], spread: float) -> Correction:
+    """What the errors of models say of one that is like none of them: what all share, and what they differ by."""
+    scatter = scatter_of([*models], [*models.values()], spread)
+    middle, open_ = float(np.mean([*models.values()])), scatter.own / len(models)
+    told = scatter.shared / (scatter.shared + open_)
+    wide = scatter.student() * sqrt(scatter.own + told * open_ + _NOISE**2)
+    return Correction(shift=told * middle, spread=wide, lines=len(models), models=len(models))
+
+
 def correction_of(
     steps: Sequence[LearnedStep], model: str, features: tuple[int, ...], setup: HostSetup | None = None
 ) -> Correction:
     """What the lines of a phase say of a model.
 
-    Before any line, a prediction is off by its own spread, or by as much as the lines are if that is more. The lines
-    share that with each other and with the model by how alike they are; the rest is what they leave open.
+    The lines share their errors with each other and with the model by how alike they are; the rest is what they leave
+    open.
     """
     errors = np.array([_error(step) for step in steps])
-    spread = max(_NOISE, *(np.sqrt(np.mean(np.square(values))) for values in ([step.spread for step in steps], errors)))
     changed = np.array([setup is not None and bool(changes(step, setup)) for step in steps])
     noise = _NOISE**2 + _CHANGED**2 * changed
     names, shapes = [step.model for step in steps], [step.features for step in steps]
-    between = spread**2 * (_COMMON + _ALIKE * alike(shapes, shapes) + _OWN * np.equal.outer(names, names))
-    towards = spread**2 * (
-        _COMMON + _ALIKE * alike([features], shapes)[0] + _OWN * np.array([name == model for name in names])
-    )
+    scatter = scatter_of(names, errors, sqrt(float(np.mean([step.spread**2 for step in steps]))))
+    between = scatter.between(alike(shapes, shapes), np.equal.outer(names, names))
+    towards = scatter.between(alike([features], shapes)[0], np.array([name == model for name in names]))
     inverse = np.linalg.inv(between + np.diag(noise))
-    variance = spread**2 - towards @ inverse @ towards + _NOISE**2
-    wide = sqrt(max(_NOISE**2, float(variance)))
+    variance = float(scatter.shared + scatter.own - towards @ inverse @ towards) + _NOISE**2
+    wide = sqrt(max(_NOISE**2, variance))
     if len(steps) >= _ENOUGH:
         # By how much intervals must grow or shrink so that 80 % of the lines lie in theirs, each left out in
         # turn. The errors of all left-out lines follow from the one inverse: an entry of inverse · e over that
         # of the diagonal.
         off = np.abs(inverse @ errors) / np.sqrt(np.diag(inverse))
         # a handful of lines may agree or scatter by chance: they change the width by no more than five times
-        scale = float(np.clip((1 + 1 / len(errors)) * np.quantile(off, 0.8) / _EIGHT_IN_TEN, 0.2, 5.0))
-        wide *= scale
-    return Correction(shift=float(towards @ inverse @ errors), spread=wide, lines=len(steps), models=len(set(names)))
+        wide *= float(np.clip((1 + 1 / len(errors)) * np.quantile(off, 0.8) / _EIGHT_IN_TEN, 0.2, 5.0))
+    else:
+        wide *= scatter.student()
+    return Correction(
+        shift=float(towards @ inverse @ errors), spread=wide, lines=len(steps), models=len(set(names))
+    )  # fmt: skip
 
 
 def _error(step: LearnedStep) -> float:
+    return work_error(step.seconds, step.predicted_s, step.overhead_s)
+
+
+def work_error(seconds: float, predicted_s: float, overhead_s: float) -> float:
     """log(measured / predicted) of the work; overheads are no op's, and are taken as they were predicted."""
     # a step may be all overhead: a logarithm needs something above 0
-    work_s = max(step.predicted_s - step.overhead_s, 1e-12)
-    return log(max(step.seconds - step.overhead_s, _LEAST * work_s) / work_s)
+    work_s = max(predicted_s - overhead_s, 1e-12)
+    return log(max(seconds - overhead_s, _LEAST * work_s) / work_s)
 
 
 def changes(step: LearnedStep, setup: HostSetup) -> tuple[str, ...]:

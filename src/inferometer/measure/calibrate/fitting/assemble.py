@@ -28,6 +28,7 @@ from inferometer.measure.calibrate.fitting.points import device_rates, drifts, m
 from inferometer.measure.calibrate.fitting.steps import StepBase, StepFit, WholeStep, taken_apart, whole_fit
 from inferometer.measure.calibrate.fitting.streams import StepWorks, StreamFit, fit_streams, left_out_fit, points_from
 from inferometer.measure.calibrate.fitting.subject import CalibrationSubject, plan_of
+from inferometer.measure.calibrate.fitting.whole_models import models_apart, with_shared, without_shared
 from inferometer.predict.basis.calibrations import higher_rates
 from inferometer.predict.basis.files import sealed
 from inferometer.predict.request import step_sizes
@@ -154,16 +155,20 @@ def assemble_calibration(
 ) -> Calibration:
     """The calibration, sealed with its hash. `base` is the one before it, which the points and steps then correct.
 
-    On a CPU, decoders beside other networks are fitted by themselves, and anew.
+    On a CPU, decoders beside other networks are fitted by themselves, and anew; and whole models are kept out of every
+    fit, and show what it is off by.
     """
     if base is None and subject.reached:
         subject, points = at_reached_peak(subject, points)
-    networks, decoders = told_apart(points, steps) if subject.device.unit == "cpu" else (steps, [])
-    start = None if base is None else without_decoders(base)
+    probes, models = models_apart(subject, steps, timed=any(point.floor_s > 0 for point in points))
+    networks, decoders = told_apart(points, probes) if subject.device.unit == "cpu" else (probes, [])
+    start = None if base is None else without_shared(without_decoders(base))
     calibration = _chosen(subject, points, networks, start)
     if decoders:
-        return sealed(joined(calibration, _chosen(subject, (), decoders)))
-    return sealed(with_decoders_of(base, calibration))
+        calibration = joined(calibration, _chosen(subject, (), decoders))
+    else:
+        calibration = with_decoders_of(base, calibration)
+    return sealed(with_shared(subject, calibration, models, base))
 
 
 _PRODUCTS = frozenset({"linear", "matmul", "convolution"})
