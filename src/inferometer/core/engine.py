@@ -100,7 +100,8 @@ class RuntimeEffects:
     with each other, `epilogues` also with the product before them. `unfused` are kinds that stay apart behind an op of
     a format (`convolution:i8+activation:sigmoid`). `passes` says how many kernels an op of a kind, of a form, or of a
     kind that reads a format (`convolution:i8`) takes, each of which moves its activations once; `convolution:dynamic`
-    is one that quantises what it reads. `arithmetic` lists, for a number format, the formats it is computed in, the
+    is one that quantises what it reads. `calls` says, under the same names, how many kernels a host starts in the time
+    that such an op takes it: modules and views cost it as well, and start nothing. `arithmetic` lists, for a number format, the formats it is computed in, the
     preferred one first: of weights, or of weights beside activations (`i8/f32`: weights alone are quantised). Before it
     may stand a kind of op (`convolution:f32`), and before that a kind of unit or a CPU's instruction set (`gpu:q4_0`,
     `arm:convolution:i8`); the narrowest rule counts. `convolution:dynamic` there is what ops that quantise what they
@@ -146,6 +147,7 @@ class RuntimeEffects:
     cache_moves: Sourced | None = None  # how often the cache passes through memory in a step; absent: once
     repeat_moves: Sourced | None = None  # the same of a cache repeated for every query head; absent: written and read
     passes: Mapping[str, int] = field(default_factory=dict)
+    calls: Mapping[str, float] = field(default_factory=dict)
     arithmetic: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     instead: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     expanded: frozenset[str] = frozenset()
@@ -191,15 +193,11 @@ class RuntimeEffects:
         return not self.fused.isdisjoint({op.kind, _form(op), f"{kind}+{_form(op)}"})
 
     def kernels(self, op: Op) -> int:
-        quantised = op.kind == "convolution" and op.get("dynamic")
-        form = f"{op.kind}:dynamic" if quantised else _form(op)
-        read = f"{op.kind}:{op.inputs[0].dtype}" if op.inputs else op.kind
-        # Forms that take more kernels where nothing is fused: `activation:gelu_new`, `rotary:partial`.
-        is_partial = op.kind == "rotary" and op.get("rotary_dim", 0) < op.get("head_dim", 0)
-        held = {"partial": is_partial, "soft_cap": op.get("soft_cap"), "biased": op.get("biased") and op.get("cached")}
-        named = [op["written"]] if op.get("written") else []
-        variants = [f"{op.kind}:{name}" for name in (*named, *(name for name, holds in held.items() if holds))]
-        return next((self.passes[key] for key in (*variants, form, read, op.kind) if key in self.passes), 1)
+        return next((self.passes[name] for name in _names(op) if name in self.passes), 1)
+
+    def called(self, op: Op) -> float:
+        """The kernels that its host starts in the time that the op takes it."""
+        return next((self.calls[name] for name in _names(op) if name in self.calls), float(self.kernels(op)))
 
     def rule(self, kind: str, name: str, places: tuple[str, ...] = ()) -> tuple[str, ...] | None:
         """What is stated of a format for an op kind: on one of the places (a unit, an instruction set), or on all."""
@@ -256,6 +254,20 @@ class RuntimeEffects:
 
     def on(self, unit: str) -> Overheads:
         return self.overheads.get(unit, Overheads())
+
+
+def _names(op: Op) -> tuple[str, ...]:
+    """What tables of an op's kernels may call it, the most specific first."""
+    quantised = op.kind == "convolution" and op.get("dynamic")
+    form = f"{op.kind}:dynamic" if quantised else _form(op)
+    read = f"{op.kind}:{op.inputs[0].dtype}" if op.inputs else op.kind
+    # Forms that take more kernels where nothing is fused: `activation:gelu_new`, `rotary:partial`.
+    is_partial = op.kind == "rotary" and op.get("rotary_dim", 0) < op.get("head_dim", 0)
+    cached = op.get("cached")
+    held = {"partial": is_partial, "soft_cap": op.get("soft_cap"), "biased": op.get("biased") and cached, "cached": cached}
+    named = [op["written"]] if op.get("written") else []
+    variants = [f"{op.kind}:{name}" for name in (*named, *(name for name, holds in held.items() if holds))]
+    return (*variants, form, read, op.kind)
 
 
 def _form(op: Op) -> str:

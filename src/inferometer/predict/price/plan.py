@@ -171,7 +171,8 @@ class PricePlan:
                 memory_share=rates.memory_share / slower,
                 memory_ramp_s=rates.memory_ramp_s * slower,
                 overhead_s=kernel * rates.kernels,
-                host_s=host * rates.launches * slower,
+                # What was fitted from published steps counted kernels alone.
+                host_s=host * (rates.launches if self._is_fitted(rates) else rates.calls) * slower,
                 step_s=step,
                 sequence_s=sequence,
                 kernels=factors.get(f"kernels.{phase}", 1.0),
@@ -203,9 +204,12 @@ class PricePlan:
             return 1.0
         return np.where(rates.fitted > 0, rates.prior.unmeasured[known] / rates.prior.spread, 1.0)
 
+    def _is_fitted(self, rates: Rates) -> bool:
+        """Whether the seconds of a launch and of a step are those of published steps: this device's were not measured."""
+        return rates.prior is not None and (self.calibration is None or self.calibration.is_published)
+
     def _fitted(self, rates: Rates, host: float, step: float, effect: ModelEffect) -> tuple[float, float]:
-        """The seconds of a launch and of a step: the fit's, unless this device's were measured."""
-        if rates.prior is None or (self.calibration is not None and not self.calibration.is_published):
+        if rates.prior is None or not self._is_fitted(rates):
             return host, step
         step_s = rates.prior.step_s * effect.times
         return rates.prior.host_s if host and self.device.launch_s is None else host, step_s

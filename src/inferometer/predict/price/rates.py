@@ -77,7 +77,8 @@ class Rates:
     together. Those whose class was in the whole steps that were measured are `in_steps`. Rows that the calibration has
     tables of are `covered`; `dims` are their sizes that vary, each with the share of it that one device has, and
     `moved` what is counted from their work. Rows with one of the `curves` take what a kernel was measured to take.
-    `launches` are the kernels of a row, `kernels` those whose seconds are not in its ramp. What a device states of its
+    `launches` are the kernels of a row, `kernels` those whose seconds are not in its ramp, `calls` those that a host
+    starts in the time that the row takes it. What a device states of its
     own utilisation does not hold for rows that are `tabled`: they were measured, or they cost nothing. `prior` is what
     the rows that are `fitted` are priced by.
     """
@@ -89,6 +90,7 @@ class Rates:
     spread: Any
     launches: Any
     kernels: Any
+    calls: Any
     fitted: Any
     unpacks: Any
     prior: FittedPrior | None
@@ -181,6 +183,7 @@ def _made(rows: tuple[OpRow, ...], effects: RuntimeEffects, sources: RungSources
         spread=column["spread"],
         launches=column["launches"],
         kernels=column["kernels"] + np.array([_groups(row, effects) for row in rows])[:, None],
+        calls=np.array([0.0 if row.op_class in UNPRICED else row.fused.calls for row in rows])[:, None],
         fitted=column["fitted"],
         unpacks=column["unpacks"],
         prior=fits[0] if fits else None,
