@@ -76,6 +76,7 @@ class PricePlan:
     arithmetic: tuple[str, ...] = ()  # the formats that matrix products are computed in
     effects: Mapping[str, ModelEffect] = field(default_factory=dict)  # by phase, of rows that are priced by the fit
     host_speed: float = 1.0  # over the host that the overheads were measured on
+    host_spread: float | None = None  # of a step that waits for it; None: as the calibration says
     stage: int = 1  # devices that share a layer
     streamed: float = 0.0  # the share of the weights that the device cannot hold: its host sends them at every step
     rates: dict[str, Rates] = field(default_factory=dict)
@@ -124,7 +125,11 @@ class PricePlan:
             rates=rates,
             rows=self.prepared.rows,
             host_s=waiting,
+            host_spread=self.host_doubt(rates),
         )
+
+    def host_doubt(self, rates: Rates) -> float:
+        return rates.host_spread if self.host_spread is None else self.host_spread
 
     def rates_in(self, phase: str) -> Rates:
         if phase not in self.rates:
@@ -386,6 +391,7 @@ def plan_of(  # noqa: PLR0913 - what a plan is made of
     model: str | None = None,
     variants: tuple[str, ...] = (),
     host_speed: float = 1.0,
+    host_spread: float | None = None,
     ideal: bool = False,
 ) -> PricePlan:
     """Match the graph with the device: the peak of each row's arithmetic, the memory, the runtime's overheads.
@@ -426,6 +432,7 @@ def plan_of(  # noqa: PLR0913 - what a plan is made of
         arithmetic=arithmetic,
         effects=effects,
         host_speed=host_speed,
+        host_spread=host_spread,
         stage=max((op["devices"] for op in groups if op["function"] != "send"), default=1),
         streamed=streamed,
     )
