@@ -123,7 +123,9 @@ class RuntimeEffects:
     padded to it.
     `merged` are groups of projections, by their last names, that it stores as one matrix; `dynamic` are the kinds of op
     that it quantises activations for while it runs, where weights are stored for that: others compute in floats. A
-    convolution in groups is none of them unless `convolution:grouped` is. `gathered` is how many rows of products
+    convolution in groups is none of them unless `convolution:grouped` is. A concatenation of more tensors than it `joins`
+    is a kernel of its own, and each tensor after the first takes as long as `joining` kernels. `gathered` is how many
+    rows of products
     gathering the inputs of such a convolution takes as long as; it is done for one group after the other, and each is a
     kernel of its own. `grouped` is that of convolutions in groups alone, by a kernel for all of them that is slow.
     `unquantised` are patterns of the names of ops whose weights keep the model's own format. `reference` is how many
@@ -160,6 +162,8 @@ class RuntimeEffects:
     unpack: Sourced | None = None
     merged: tuple[tuple[str, ...], ...] = ()
     dynamic: frozenset[str] = frozenset()
+    joins: int | None = None
+    joining: Sourced | None = None
     gathered: Sourced | None = None
     grouped: Sourced | None = None
     unquantised: tuple[str, ...] = ()
@@ -185,7 +189,7 @@ class RuntimeEffects:
 
     def fuses(self, op: Op, into: Op | None = None) -> bool:
         """Whether it runs inside its neighbours; `into` is the op that their group begins with."""
-        if self.fusion == "none":
+        if self.fusion == "none" or (self.joins is not None and _joined(op) > self.joins):
             return False
         kind = None if into is None else into.kind
         if into is not None and into.inputs and f"{kind}:{into.inputs[0].dtype}+{_form(op)}" in self.unfused:
@@ -216,6 +220,10 @@ class RuntimeEffects:
             return 0.0
         rows = self.grouped if self.grouped is not None and op.get("groups", 1) > 1 else self.gathered
         return 0.0 if rows is None else rows.value
+
+    def joining_kernels(self, op: Op) -> float:
+        """Kernels that a concatenation takes as long as beyond its own."""
+        return 0.0 if self.joining is None else self.joining.value * max(0, _joined(op) - 1)
 
     def expands(self, op: Op, stored: str) -> bool:
         """Whether weights of a format are written out in a wider one before the op reads them.
@@ -264,10 +272,20 @@ def _names(op: Op) -> tuple[str, ...]:
     # Forms that take more kernels where nothing is fused: `activation:gelu_new`, `rotary:partial`.
     is_partial = op.kind == "rotary" and op.get("rotary_dim", 0) < op.get("head_dim", 0)
     cached = op.get("cached")
-    held = {"partial": is_partial, "soft_cap": op.get("soft_cap"), "biased": op.get("biased") and cached, "cached": cached}
+    held = {
+        "partial": is_partial,
+        "soft_cap": op.get("soft_cap"),
+        "biased": op.get("biased") and cached,
+        "cached": cached,
+    }
     named = [op["written"]] if op.get("written") else []
     variants = [f"{op.kind}:{name}" for name in (*named, *(name for name, holds in held.items() if holds))]
     return (*variants, form, read, op.kind)
+
+
+def _joined(op: Op) -> int:
+    """How many tensors an op joins."""
+    return len(op.inputs) if op.kind == "copy" and op.get("function") in {"cat", "concat"} else 0
 
 
 def _form(op: Op) -> str:

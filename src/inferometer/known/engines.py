@@ -69,7 +69,7 @@ _defaults: dict[tuple[Any, ...], str] = {}  # by all that decides on it: a sweep
 _EFFECTS = (
     "title", "execution", "fusion", "fused", "unfused", "attention", "cache", "cache_moves", "repeat_moves", "passes",
     "calls", "arithmetic", "instead", "expanded", "widened", "emulated", "held", "stored", "whole", "quantises", "unpack",
-    "merged", "dynamic", "gathered", "grouped", "unquantised", "logits", "prompt", "reads", "reference", "winograd",
+    "merged", "dynamic", "joins", "joining", "gathered", "grouped", "unquantised", "logits", "prompt", "reads", "reference", "winograd",
     "vectors", "first_run", "notes",
     *UNITS, *ENGINE_SETS,
 )  # fmt: skip
@@ -501,6 +501,8 @@ def _alike(row: CatalogRow) -> RuntimeEffects:
         unpack=row.number("unpack", "1"),
         merged=tuple(tuple(group.split("+")) for group in row.names("merged")),
         dynamic=frozenset(row.names("dynamic")),
+        joins=row.whole("joins"),
+        joining=row.number("joining", "1"),
         gathered=row.number("gathered", "1"),
         grouped=row.number("grouped", "1"),
         unquantised=row.names("unquantised"),
