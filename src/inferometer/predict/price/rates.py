@@ -170,7 +170,7 @@ def _made(rows: tuple[OpRow, ...], effects: RuntimeEffects, sources: RungSources
     dims: dict[tuple[Dim, float], int] = {}
     covered: list[Covered] = []
     for number, (each, (_, rates)) in enumerate(zip(asked, answers, strict=True)):  # shares to be read at each size
-        covered += _covered(number, each, rates.tables, dims) if rates.tables else ()
+        covered += _covered(number, each, rates.tables, dims, sources.binding) if rates.tables else ()
     # There is one fit in a ladder at most: that of the device's own published times, else the shipped one.
     fits = [rung.prior for rung in rungs if isinstance(rung, PublishedTimes)] if column["fitted"].any() else []
     residuals = {} if calibration is None else calibration.residuals
@@ -234,13 +234,22 @@ def _in_steps(asked: AskedRow, rates: RowRates) -> bool:
 
 
 def _covered(
-    number: int, asked: AskedRow, tables: tuple[Utilisation, ...], known: dict[tuple[Dim, float], int]
+    number: int, asked: AskedRow, tables: tuple[Utilisation, ...], known: dict[tuple[Dim, float], int], binding: Binding
 ) -> Iterator[Covered]:
-    """`known` are the dimensions of the rows before, to which those of this one are added."""
+    """`known` are the dimensions of the rows before, to which those of this one are added.
+
+    A batch norm inside of a neighbour's kernel is a factor and a sum more for numbers at hand, and moves next to
+    nothing, which no op did that was timed: it reaches what one of its size does that reads and writes them.
+    """
     dims, factor = _dims_on_device(asked.row), 1.0 if asked.factor is None else asked.factor
+    inside = asked.row.fused.launches == 0 and asked.row.op.get("norm") == "batch"
     for index, table in enumerate(tables):
         require_shape(table, {*dims, *_MOVED})
-        axes = tuple(_axis(name, dims, known) for name in table.axes)
+        sized = dims
+        if inside and {"elements", "bytes"} <= {*table.axes}:
+            (elements, share), written = dims["elements"], binding.format(asked.row.op.outputs[0])
+            sized = {**dims, "bytes": (elements, share * 2 * float(written.bits) / 8)}
+        axes = tuple(_axis(name, sized, known) for name in table.axes)
         stream = slice(None) if table.stream == "floor" else 0 if is_compute(table) else 1
         yield Covered(
             number=number, table=reader_of(table), stream=stream, factor=factor, axes=axes, doubted=index == 0
