@@ -101,7 +101,8 @@ class RuntimeEffects:
     a format (`convolution:i8+activation:sigmoid`). `passes` says how many kernels an op of a kind, of a form, or of a
     kind that reads a format (`convolution:i8`) takes, each of which moves its activations once; `convolution:dynamic`
     is one that quantises what it reads. `calls` says, under the same names, how many kernels a host starts in the time
-    that such an op takes it: modules and views cost it as well, and start nothing. `arithmetic` lists, for a number format, the formats it is computed in, the
+    that such an op takes it: modules and views cost it as well, and start nothing. `lone` says how many
+    kernels longer than others of its bytes an op takes in a step of decoding, where one block of threads has a row. `arithmetic` lists, for a number format, the formats it is computed in, the
     preferred one first: of weights, or of weights beside activations (`i8/f32`: weights alone are quantised). Before it
     may stand a kind of op (`convolution:f32`), and before that a kind of unit or a CPU's instruction set (`gpu:q4_0`,
     `arm:convolution:i8`); the narrowest rule counts. `convolution:dynamic` there is what ops that quantise what they
@@ -150,6 +151,7 @@ class RuntimeEffects:
     repeat_moves: Sourced | None = None  # the same of a cache repeated for every query head; absent: written and read
     passes: Mapping[str, int] = field(default_factory=dict)
     calls: Mapping[str, float] = field(default_factory=dict)
+    lone: Mapping[str, float] = field(default_factory=dict)
     arithmetic: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     instead: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     expanded: frozenset[str] = frozenset()
@@ -221,9 +223,11 @@ class RuntimeEffects:
         rows = self.grouped if self.grouped is not None and op.get("groups", 1) > 1 else self.gathered
         return 0.0 if rows is None else rows.value
 
-    def joining_kernels(self, op: Op) -> float:
-        """Kernels that a concatenation takes as long as beyond its own."""
-        return 0.0 if self.joining is None else self.joining.value * max(0, _joined(op) - 1)
+    def beyond(self, op: Op, phase: str) -> float:
+        """Kernels that an op takes as long as beyond its own: a concatenation, and a lone row of a step of decoding."""
+        joining = 0.0 if self.joining is None else self.joining.value * max(0, _joined(op) - 1)
+        lone = next((self.lone[name] for name in _names(op) if name in self.lone), 0.0) if phase == "decode" else 0.0
+        return joining + lone
 
     def expands(self, op: Op, stored: str) -> bool:
         """Whether weights of a format are written out in a wider one before the op reads them.
