@@ -100,7 +100,9 @@ class RuntimeEffects:
     with each other, `epilogues` also with the product before them. `unfused` are kinds that stay apart behind an op of
     a format (`convolution:i8+activation:sigmoid`). `passes` says how many kernels an op of a kind, of a form, or of a
     kind that reads a format (`convolution:i8`) takes, each of which moves its activations once; `convolution:dynamic`
-    is one that quantises what it reads. `arithmetic` lists, for a number format, the formats it is computed in, the
+    is one that quantises what it reads. `calls` says, under the same names, how many kernels a host starts in the time
+    that such an op takes it: modules and views cost it as well, and start nothing. `lone` says how many
+    kernels longer than others of its bytes an op takes in a step of decoding, where one block of threads has a row. `arithmetic` lists, for a number format, the formats it is computed in, the
     preferred one first: of weights, or of weights beside activations (`i8/f32`: weights alone are quantised). Before it
     may stand a kind of op (`convolution:f32`), and before that a kind of unit or a CPU's instruction set (`gpu:q4_0`,
     `arm:convolution:i8`); the narrowest rule counts. `convolution:dynamic` there is what ops that quantise what they
@@ -122,7 +124,9 @@ class RuntimeEffects:
     padded to it.
     `merged` are groups of projections, by their last names, that it stores as one matrix; `dynamic` are the kinds of op
     that it quantises activations for while it runs, where weights are stored for that: others compute in floats. A
-    convolution in groups is none of them unless `convolution:grouped` is. `gathered` is how many rows of products
+    convolution in groups is none of them unless `convolution:grouped` is. A concatenation of more tensors than it `joins`
+    is a kernel of its own, and each tensor after the first takes as long as `joining` kernels. `gathered` is how many
+    rows of products
     gathering the inputs of such a convolution takes as long as; it is done for one group after the other, and each is a
     kernel of its own. `grouped` is that of convolutions in groups alone, by a kernel for all of them that is slow.
     `unquantised` are patterns of the names of ops whose weights keep the model's own format. `reference` is how many
@@ -146,6 +150,8 @@ class RuntimeEffects:
     cache_moves: Sourced | None = None  # how often the cache passes through memory in a step; absent: once
     repeat_moves: Sourced | None = None  # the same of a cache repeated for every query head; absent: written and read
     passes: Mapping[str, int] = field(default_factory=dict)
+    calls: Mapping[str, float] = field(default_factory=dict)
+    lone: Mapping[str, float] = field(default_factory=dict)
     arithmetic: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     instead: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     expanded: frozenset[str] = frozenset()
@@ -158,6 +164,8 @@ class RuntimeEffects:
     unpack: Sourced | None = None
     merged: tuple[tuple[str, ...], ...] = ()
     dynamic: frozenset[str] = frozenset()
+    joins: int | None = None
+    joining: Sourced | None = None
     gathered: Sourced | None = None
     grouped: Sourced | None = None
     unquantised: tuple[str, ...] = ()
@@ -183,7 +191,7 @@ class RuntimeEffects:
 
     def fuses(self, op: Op, into: Op | None = None) -> bool:
         """Whether it runs inside its neighbours; `into` is the op that their group begins with."""
-        if self.fusion == "none":
+        if self.fusion == "none" or (self.joins is not None and _joined(op) > self.joins):
             return False
         kind = None if into is None else into.kind
         if into is not None and into.inputs and f"{kind}:{into.inputs[0].dtype}+{_form(op)}" in self.unfused:
@@ -191,15 +199,11 @@ class RuntimeEffects:
         return not self.fused.isdisjoint({op.kind, _form(op), f"{kind}+{_form(op)}"})
 
     def kernels(self, op: Op) -> int:
-        quantised = op.kind == "convolution" and op.get("dynamic")
-        form = f"{op.kind}:dynamic" if quantised else _form(op)
-        read = f"{op.kind}:{op.inputs[0].dtype}" if op.inputs else op.kind
-        # Forms that take more kernels where nothing is fused: `activation:gelu_new`, `rotary:partial`.
-        is_partial = op.kind == "rotary" and op.get("rotary_dim", 0) < op.get("head_dim", 0)
-        held = {"partial": is_partial, "soft_cap": op.get("soft_cap"), "biased": op.get("biased") and op.get("cached")}
-        named = [op["written"]] if op.get("written") else []
-        variants = [f"{op.kind}:{name}" for name in (*named, *(name for name, holds in held.items() if holds))]
-        return next((self.passes[key] for key in (*variants, form, read, op.kind) if key in self.passes), 1)
+        return next((self.passes[name] for name in _names(op) if name in self.passes), 1)
+
+    def called(self, op: Op) -> float:
+        """The kernels that its host starts in the time that the op takes it."""
+        return next((self.calls[name] for name in _names(op) if name in self.calls), float(self.kernels(op)))
 
     def rule(self, kind: str, name: str, places: tuple[str, ...] = ()) -> tuple[str, ...] | None:
         """What is stated of a format for an op kind: on one of the places (a unit, an instruction set), or on all."""
@@ -218,6 +222,12 @@ class RuntimeEffects:
             return 0.0
         rows = self.grouped if self.grouped is not None and op.get("groups", 1) > 1 else self.gathered
         return 0.0 if rows is None else rows.value
+
+    def beyond(self, op: Op, phase: str) -> float:
+        """Kernels that an op takes as long as beyond its own: a concatenation, and a lone row of a step of decoding."""
+        joining = 0.0 if self.joining is None else self.joining.value * max(0, _joined(op) - 1)
+        lone = next((self.lone[name] for name in _names(op) if name in self.lone), 0.0) if phase == "decode" else 0.0
+        return joining + lone
 
     def expands(self, op: Op, stored: str) -> bool:
         """Whether weights of a format are written out in a wider one before the op reads them.
@@ -256,6 +266,30 @@ class RuntimeEffects:
 
     def on(self, unit: str) -> Overheads:
         return self.overheads.get(unit, Overheads())
+
+
+def _names(op: Op) -> tuple[str, ...]:
+    """What tables of an op's kernels may call it, the most specific first."""
+    quantised = op.kind == "convolution" and op.get("dynamic")
+    form = f"{op.kind}:dynamic" if quantised else _form(op)
+    read = f"{op.kind}:{op.inputs[0].dtype}" if op.inputs else op.kind
+    # Forms that take more kernels where nothing is fused: `activation:gelu_new`, `rotary:partial`.
+    is_partial = op.kind == "rotary" and op.get("rotary_dim", 0) < op.get("head_dim", 0)
+    cached = op.get("cached")
+    held = {
+        "partial": is_partial,
+        "soft_cap": op.get("soft_cap"),
+        "biased": op.get("biased") and cached,
+        "cached": cached,
+    }
+    named = [op["written"]] if op.get("written") else []
+    variants = [f"{op.kind}:{name}" for name in (*named, *(name for name, holds in held.items() if holds))]
+    return (*variants, form, read, op.kind)
+
+
+def _joined(op: Op) -> int:
+    """How many tensors an op joins."""
+    return len(op.inputs) if op.kind == "copy" and op.get("function") in {"cat", "concat"} else 0
 
 
 def _form(op: Op) -> str:

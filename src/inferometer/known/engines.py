@@ -68,8 +68,8 @@ _costs = Kept(1024)
 _defaults: dict[tuple[Any, ...], str] = {}  # by all that decides on it: a sweep asks for each of its rows
 _EFFECTS = (
     "title", "execution", "fusion", "fused", "unfused", "attention", "cache", "cache_moves", "repeat_moves", "passes",
-    "arithmetic", "instead", "expanded", "widened", "emulated", "held", "stored", "whole", "quantises", "unpack",
-    "merged", "dynamic", "gathered", "grouped", "unquantised", "logits", "prompt", "reads", "reference", "winograd",
+    "calls", "lone", "arithmetic", "instead", "expanded", "widened", "emulated", "held", "stored", "whole", "quantises", "unpack",
+    "merged", "dynamic", "joins", "joining", "gathered", "grouped", "unquantised", "logits", "prompt", "reads", "reference", "winograd",
     "vectors", "first_run", "notes",
     *UNITS, *ENGINE_SETS,
 )  # fmt: skip
@@ -488,6 +488,8 @@ def _alike(row: CatalogRow) -> RuntimeEffects:
         cache_moves=row.number("cache_moves", "1"),
         repeat_moves=row.number("repeat_moves", "1"),
         passes=_passes(row.inner("passes")),
+        calls=_reference(row.inner("calls")),
+        lone=_reference(row.inner("lone")),
         arithmetic=_arithmetic(row.inner("arithmetic")),
         instead=_arithmetic(row.inner("instead")),
         expanded=frozenset(_format_of(name) for name in row.names("expanded")),
@@ -500,6 +502,8 @@ def _alike(row: CatalogRow) -> RuntimeEffects:
         unpack=row.number("unpack", "1"),
         merged=tuple(tuple(group.split("+")) for group in row.names("merged")),
         dynamic=frozenset(row.names("dynamic")),
+        joins=row.whole("joins"),
+        joining=row.number("joining", "1"),
         gathered=row.number("gathered", "1"),
         grouped=row.number("grouped", "1"),
         unquantised=row.names("unquantised"),

@@ -25,7 +25,7 @@ from inferometer.predict.options import Options
 from inferometer.predict.parallel import Placed, is_layer, layer_count, place
 from inferometer.predict.precision import UNSTATED, resolved_precision, weight_formats, with_overrides
 from inferometer.predict.price.deviations import effect_key
-from inferometer.predict.price.hosts import host_speed_of
+from inferometer.predict.price.hosts import host_speed_of, host_spread_of
 from inferometer.predict.price.plan import PricePlan, plan_of
 from inferometer.predict.price.variants import variants_asked
 from inferometer.predict.work.collect import collect
@@ -135,10 +135,10 @@ def on_device(
     layout: Layout, device: Device, *, options: Options, calibration: Calibration | None = None
 ) -> ReadyGraph:
     """As `make_ready`, for a layout that already exists."""
-    speed = host_speed_of(options, calibration)
+    speed, doubt = host_speed_of(options, calibration), host_spread_of(options)
     # A calibration was made with its own threads and layout: what published tables say of others does not hold on it.
     variants = () if calibration is not None else variants_asked(options, device)
-    key = (device.name, options.overlap, options.link and options.link.name, speed, variants)
+    key = (device.name, options.overlap, options.link and options.link.name, speed, doubt, variants)
 
     def make() -> ReadyGraph:
         effects = layout.prepared.effects
@@ -155,6 +155,7 @@ def on_device(
             overlap=options.overlap,
             model=layout.model,
             host_speed=speed,
+            host_spread=doubt,
             variants=variants,
         )
         return ReadyGraph(layout=layout, plan=plan, notes=(*plan.notes, *layout.notes))

@@ -40,6 +40,7 @@ class Attention:
     buckets: int = 0
     biased: bool = False  # scores get a position bias: ALiBi, T5's relative one, Swin's table
     chunk: int = 0  # tokens see only those of their own chunk of this size
+    plain: bool = False  # scores are written out in f32, and neighbours turn as pairs
     gated: bool = False  # the query's projection also gives a gate for what attention gives
 
 
@@ -89,7 +90,7 @@ def attend(spec: Attention, at: str, x: Tensor, seen: Seen) -> list[Op]:
         ops += _qk_norms(spec, at, q, k)
         q, k = nn.output(ops[-2]), nn.output(ops[-1])
     if spec.rotary:
-        ops.append(rotary_op(f"{at}.rotary", q, k, head_dim=spec.head_dim, rotated=spec.rotary))
+        ops.append(rotary_op(f"{at}.rotary", q, k, head_dim=spec.head_dim, rotated=spec.rotary, plain=spec.plain))
         q, k = ops[-1].outputs
     if spec.relative:
         ops += _relative(spec, at, x, seen.context)
@@ -144,16 +145,16 @@ def attention_op(name: str, qkv: tuple[Tensor, Tensor, Tensor], spec: Attention,
         "heads": spec.heads, "kv_heads": spec.kv_heads, "head_dim": spec.head_dim, "value_dim": spec.head_dim,
         "query": q.shape[-2], "context": seen.context if source is None else source.shape[-2], "causal": spec.causal,
         "window": spec.window, "soft_cap": spec.soft_cap, "cross": source is not None, "cached": spec.cached,
-        "biased": spec.biased,
+        "biased": spec.biased, **({"written": "plain"} if spec.plain else {}),
     }  # fmt: skip
     weights = (nn.weight(spec.sinks, spec.heads),) if spec.sinks else ()
     y = nn.tensor(name, *q.shape[:-1], spec.heads * spec.head_dim)
     return Op(name=name, kind="attention", inputs=qkv, outputs=(y,), weights=weights, attributes=attributes)
 
 
-def rotary_op(name: str, q: Tensor, k: Tensor, *, head_dim: int, rotated: int) -> Op:
+def rotary_op(name: str, q: Tensor, k: Tensor, *, head_dim: int, rotated: int, plain: bool = False) -> Op:
     outputs = (nn.tensor(f"{name}.q", *q.shape), nn.tensor(f"{name}.k", *k.shape))
-    attributes = {"head_dim": head_dim, "rotary_dim": rotated}
+    attributes = {"head_dim": head_dim, "rotary_dim": rotated, **({"written": "plain"} if plain else {})}
     return Op(name=name, kind="rotary", inputs=(q, k), outputs=outputs, attributes=attributes)
 
 

@@ -167,7 +167,7 @@ def _sums(plan: PricePlan, rows: LoneRows, sizes: Mapping[str, Any], phase: str,
 def _wide(plan: PricePlan, rows: LoneRows, phase: str, own: tuple[Any, Any], seconds: tuple[float, ...]) -> float:
     """How many times longer the step may be, or shorter: `StepPrice.interval` says why."""
     rates, (times, spread), (whole_s, step_s, waiting) = plan.rates_in(phase), own, seconds
-    doubted = rates.host_spread if waiting > 0 else rates.step_spread or 0.0
+    doubted = plan.host_doubt(rates) if waiting > 0 else rates.step_spread or 0.0
     together = rows.groups @ (times * (spread - rows.known))
     if rows.fitted is not None and step_s:
         together = together + step_s * (rows.fitted * spread).max(axis=1)

@@ -76,6 +76,7 @@ class PricePlan:
     arithmetic: tuple[str, ...] = ()  # the formats that matrix products are computed in
     effects: Mapping[str, ModelEffect] = field(default_factory=dict)  # by phase, of rows that are priced by the fit
     host_speed: float = 1.0  # over the host that the overheads were measured on
+    host_spread: float | None = None  # of a step that waits for it; None: as the calibration says
     stage: int = 1  # devices that share a layer
     streamed: float = 0.0  # the share of the weights that the device cannot hold: its host sends them at every step
     rates: dict[str, Rates] = field(default_factory=dict)
@@ -124,7 +125,11 @@ class PricePlan:
             rates=rates,
             rows=self.prepared.rows,
             host_s=waiting,
+            host_spread=self.host_doubt(rates),
         )
+
+    def host_doubt(self, rates: Rates) -> float:
+        return rates.host_spread if self.host_spread is None else self.host_spread
 
     def rates_in(self, phase: str) -> Rates:
         if phase not in self.rates:
@@ -171,7 +176,8 @@ class PricePlan:
                 memory_share=rates.memory_share / slower,
                 memory_ramp_s=rates.memory_ramp_s * slower,
                 overhead_s=kernel * rates.kernels,
-                host_s=host * rates.launches * slower,
+                # What was fitted from published steps counted kernels alone.
+                host_s=host * (rates.launches if self._is_fitted(rates) else rates.calls) * slower,
                 step_s=step,
                 sequence_s=sequence,
                 kernels=factors.get(f"kernels.{phase}", 1.0),
@@ -203,9 +209,12 @@ class PricePlan:
             return 1.0
         return np.where(rates.fitted > 0, rates.prior.unmeasured[known] / rates.prior.spread, 1.0)
 
+    def _is_fitted(self, rates: Rates) -> bool:
+        """Whether the seconds of a launch and of a step are those of published steps: this device's were not measured."""
+        return rates.prior is not None and (self.calibration is None or self.calibration.is_published)
+
     def _fitted(self, rates: Rates, host: float, step: float, effect: ModelEffect) -> tuple[float, float]:
-        """The seconds of a launch and of a step: the fit's, unless this device's were measured."""
-        if rates.prior is None or (self.calibration is not None and not self.calibration.is_published):
+        if rates.prior is None or not self._is_fitted(rates):
             return host, step
         step_s = rates.prior.step_s * effect.times
         return rates.prior.host_s if host and self.device.launch_s is None else host, step_s
@@ -382,6 +391,7 @@ def plan_of(  # noqa: PLR0913 - what a plan is made of
     model: str | None = None,
     variants: tuple[str, ...] = (),
     host_speed: float = 1.0,
+    host_spread: float | None = None,
     ideal: bool = False,
 ) -> PricePlan:
     """Match the graph with the device: the peak of each row's arithmetic, the memory, the runtime's overheads.
@@ -422,6 +432,7 @@ def plan_of(  # noqa: PLR0913 - what a plan is made of
         arithmetic=arithmetic,
         effects=effects,
         host_speed=host_speed,
+        host_spread=host_spread,
         stage=max((op["devices"] for op in groups if op["function"] != "send"), default=1),
         streamed=streamed,
     )

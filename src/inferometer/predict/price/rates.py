@@ -77,7 +77,8 @@ class Rates:
     together. Those whose class was in the whole steps that were measured are `in_steps`. Rows that the calibration has
     tables of are `covered`; `dims` are their sizes that vary, each with the share of it that one device has, and
     `moved` what is counted from their work. Rows with one of the `curves` take what a kernel was measured to take.
-    `launches` are the kernels of a row, `kernels` those whose seconds are not in its ramp. What a device states of its
+    `launches` are the kernels of a row, `kernels` those whose seconds are not in its ramp, `calls` those that a host
+    starts in the time that the row takes it. What a device states of its
     own utilisation does not hold for rows that are `tabled`: they were measured, or they cost nothing. `prior` is what
     the rows that are `fitted` are priced by.
     """
@@ -89,6 +90,7 @@ class Rates:
     spread: Any
     launches: Any
     kernels: Any
+    calls: Any
     fitted: Any
     unpacks: Any
     prior: FittedPrior | None
@@ -168,7 +170,7 @@ def _made(rows: tuple[OpRow, ...], effects: RuntimeEffects, sources: RungSources
     dims: dict[tuple[Dim, float], int] = {}
     covered: list[Covered] = []
     for number, (each, (_, rates)) in enumerate(zip(asked, answers, strict=True)):  # shares to be read at each size
-        covered += _covered(number, each, rates.tables, dims) if rates.tables else ()
+        covered += _covered(number, each, rates.tables, dims, sources.binding) if rates.tables else ()
     # There is one fit in a ladder at most: that of the device's own published times, else the shipped one.
     fits = [rung.prior for rung in rungs if isinstance(rung, PublishedTimes)] if column["fitted"].any() else []
     residuals = {} if calibration is None else calibration.residuals
@@ -180,7 +182,8 @@ def _made(rows: tuple[OpRow, ...], effects: RuntimeEffects, sources: RungSources
         memory_ramp_s=column["memory_ramp_s"] * column["memory_ramps"],
         spread=column["spread"],
         launches=column["launches"],
-        kernels=column["kernels"] + np.array([_groups(row, effects) for row in rows])[:, None],
+        kernels=column["kernels"] + np.array([_beyond(row, effects, phase) for row in rows])[:, None],
+        calls=np.array([0.0 if row.op_class in UNPRICED else row.fused.calls for row in rows])[:, None],
         fitted=column["fitted"],
         unpacks=column["unpacks"],
         prior=fits[0] if fits else None,
@@ -231,13 +234,22 @@ def _in_steps(asked: AskedRow, rates: RowRates) -> bool:
 
 
 def _covered(
-    number: int, asked: AskedRow, tables: tuple[Utilisation, ...], known: dict[tuple[Dim, float], int]
+    number: int, asked: AskedRow, tables: tuple[Utilisation, ...], known: dict[tuple[Dim, float], int], binding: Binding
 ) -> Iterator[Covered]:
-    """`known` are the dimensions of the rows before, to which those of this one are added."""
+    """`known` are the dimensions of the rows before, to which those of this one are added.
+
+    A batch norm inside of a neighbour's kernel is a factor and a sum more for numbers at hand, and moves next to
+    nothing, which no op did that was timed: it reaches what one of its size does that reads and writes them.
+    """
     dims, factor = _dims_on_device(asked.row), 1.0 if asked.factor is None else asked.factor
+    inside = asked.row.fused.launches == 0 and asked.row.op.get("norm") == "batch"
     for index, table in enumerate(tables):
         require_shape(table, {*dims, *_MOVED})
-        axes = tuple(_axis(name, dims, known) for name in table.axes)
+        sized = dims
+        if inside and {"elements", "bytes"} <= {*table.axes}:
+            (elements, share), written = dims["elements"], binding.format(asked.row.op.outputs[0])
+            sized = {**dims, "bytes": (elements, share * 2 * float(written.bits) / 8)}
+        axes = tuple(_axis(name, sized, known) for name in table.axes)
         stream = slice(None) if table.stream == "floor" else 0 if is_compute(table) else 1
         yield Covered(
             number=number, table=reader_of(table), stream=stream, factor=factor, axes=axes, doubted=index == 0
@@ -257,9 +269,10 @@ def _size(axis: Any, number: int, sizes: Sequence[Any], moved: Mapping[str, Any]
     return moved[axis][number] if isinstance(axis, str) else sizes[axis]
 
 
-def _groups(row: OpRow, effects: RuntimeEffects) -> int:
+def _beyond(row: OpRow, effects: RuntimeEffects, phase: str) -> float:
     """Kernels that an op takes beyond its own: its groups one by one, where inputs are gathered for each of them."""
-    return row.op.get("groups", 1) - 1 if effects.gathered is not None and row.op.get("gathered") else 0
+    groups = row.op.get("groups", 1) - 1 if effects.gathered is not None and row.op.get("gathered") else 0
+    return groups + effects.beyond(row.op, phase)
 
 
 def shape_in(row: OpRow, binding: Binding, q: Quantities, number: int) -> dict[str, Any]:

@@ -79,6 +79,7 @@ class StepPrice:
     rates: Rates
     rows: tuple[OpRow, ...] = ()
     host_s: Any = 0.0  # of each row: what it waits for the host
+    host_spread: float = 0.0  # of a step that waits for it, as a logarithm
 
     def interval(self) -> tuple[Any, Any]:
         """The low and the high end of the step, one number a column: eight in ten such steps lie between them.
@@ -91,7 +92,7 @@ class StepPrice:
         times, time, rates = self.priced.time_s, self.total("time_s"), self.rates
         doubted: Any = rates.step_spread or 0.0
         if isinstance(self.host_s, np.ndarray):
-            doubted = np.where(over_rows(self.counts, self.host_s) > 0, rates.host_spread, doubted)
+            doubted = np.where(over_rows(self.counts, self.host_s) > 0, self.host_spread, doubted)
         spread = self.priced.spread
         if rates.step_spread is not None:  # what the whole steps that were measured have shown already
             spread = spread - rates.spread * rates.in_steps

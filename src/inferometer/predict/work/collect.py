@@ -15,7 +15,7 @@ from inferometer.predict.work.classes import class_of
 from inferometer.predict.work.count import known_part
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
     from inferometer.core.engine import RuntimeEffects
     from inferometer.core.graph import Block, Graph
@@ -31,9 +31,13 @@ _ANCHORS = frozenset({"linear", "matmul", "convolution", "attention", "moe_exper
 
 @frozen
 class Fused:
-    """What an op's group does for it: kernels it starts, and tensors it need not read or write."""
+    """What an op's group does for it: kernels it starts, and tensors it need not read or write.
+
+    `calls` are the kernels that a host starts in the time that the op takes it.
+    """
 
     launches: int = 1
+    calls: float = 1.0
     reads: tuple[Tensor, ...] = ()
     writes: tuple[Tensor, ...] = ()
 
@@ -48,7 +52,9 @@ def fuse(graph: Graph, effects: RuntimeEffects) -> list[list[Fused]]:
 
 
 def _in_block(block: Block, effects: RuntimeEffects, outside: frozenset[str]) -> list[Fused]:
-    fused = [Fused(launches=_launches(op, effects)) for op in block.ops]
+    fused = [
+        Fused(launches=int(_over_trips(op, effects.kernels)), calls=_over_trips(op, effects.called)) for op in block.ops
+    ]
     roots = _roots(block.ops)
     outside = frozenset(roots.get(name, name) for name in outside)
     for group in _groups(block.ops, effects, roots):
@@ -59,19 +65,20 @@ def _in_block(block: Block, effects: RuntimeEffects, outside: frozenset[str]) ->
             inputs = tuple(tensor for tensor in op.inputs if roots.get(tensor.name, tensor.name) in known)
             outputs = tuple(tensor for tensor in op.outputs if tensor.name not in kept)
             # A group is one kernel: its first op starts it, and the others run inside.
-            fused[index] = Fused(launches=fused[index].launches if place == 0 else 0, reads=inputs, writes=outputs)
+            starts = fused[index] if place == 0 else Fused(launches=0, calls=0.0)
+            fused[index] = replace(starts, reads=inputs, writes=outputs)
             known |= {roots.get(tensor.name, tensor.name) for tensor in (*op.inputs, *op.outputs)}
     return fused
 
 
-def _launches(op: Op, effects: RuntimeEffects) -> int:
+def _over_trips(op: Op, count: Callable[[Op], float]) -> float:
     """A loop starts the kernels of its body at every trip, where it is known how many it makes."""
     if op.kind in {"view", "custom"}:
         return 0
     trips = op.get("trips") if op.kind == "control" else None
     if isinstance(trips, int):
-        return max(1, trips * sum(_launches(inner, effects) for body in op["bodies"] for inner in body))
-    return effects.kernels(op)
+        return max(1, trips * sum(_over_trips(inner, count) for body in op["bodies"] for inner in body))
+    return count(op)
 
 
 def _roots(ops: tuple[Op, ...]) -> dict[str, str]:
