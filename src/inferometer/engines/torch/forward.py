@@ -19,7 +19,14 @@ from typing import TYPE_CHECKING, Any
 from inferometer.core.errors import EngineError
 from inferometer.core.notices import tell
 from inferometer.engines.base import Stage
-from inferometer.engines.torch.capture import Calls, capture_graph, kernels_in_order
+from inferometer.engines.torch.capture import (
+    Calls,
+    as_captured,
+    capture_graph,
+    kept_constants,
+    kernels_in_order,
+    looks_at_values,
+)
 from inferometer.engines.torch.engine import import_transformers
 from inferometer.engines.torch.host import compiled_apart, compiled_folder, kept_graphs
 from inferometer.engines.torch.kernels import align_layers, map_calls
@@ -98,12 +105,14 @@ class Static:
     ) -> None:
         self._torch, self._module, self._place = host.torch, host.module, host.place
         self._compiled, self._capture = compiled, capture
+        self._constants = None if compiled else kept_constants(self._torch.device(self._place.device).type)
         self._batch, self._context, self._watched = host.target.batch, host.target.context, host.watched
         self._timers = host.recorder.on
         self._model, self._clock = host.module.model, clock
         self._takes = inspect.signature(self._model.forward).parameters
         self._capacity, self._prefills, self._length = 0, dict[tuple[int, bool], Any](), 0
         self._cache: Any = None
+        self._masked: dict[str, Any] = {}  # a mask of the whole cache, for a model that needs one
         self._decode: Any = None
         self._replay: Callable[[], None] | None = None  # of a decode step
         self._landing = host.landing
@@ -253,6 +262,7 @@ class Static:
         given = {"position_ids": positions} if "position_ids" in self._takes else {}
         if "logits_to_keep" in self._takes:
             given["logits_to_keep"] = 1
+        given |= self._masked
         return self._model(input_ids=ids, past_key_values=self._cache, use_cache=True, **given).logits[:, -1]
 
     def _prepare_decode(self, capacity: int, *, deep: bool = False) -> None:
@@ -270,7 +280,13 @@ class Static:
         cache.layers = [counted_layer(layer, self._module.config, self._kept, deep=deep) for layer in cache.layers]
         self._cache = cache
         self._kept.zero_()  # another cache may have been before this one
-        self._pass(self._token, self._position)  # the first pass gives it memory
+        step, self._masked = partial(self._pass, self._token, self._position), {}
+        step()  # the first pass gives it memory
+        if "attention_mask" in self._takes and looks_at_values(self._torch, step):
+            # OPT, BLOOM and Falcon write a mask as long as the tokens so far, a number that is on the device. With one
+            # of the cache's length, as `generate` gives it, they do not ask; what lies ahead is hidden from every step.
+            whole = self._torch.ones((self._batch, capacity), dtype=self._torch.long, device=self._place.device)
+            self._masked = {"attention_mask": whole}
         cache.reset()
         plain = self._counts_on_device()
 
@@ -286,8 +302,13 @@ class Static:
         if self._compiled:
             self._timed("compile decode", "decode", lambda: self._warm(self._decode, 1 if plain else 3))
         if self._captures():
-            self._replay, _ = self._recorded("capture", "decode", self._landed)
-            self._noted["Decode steps are replayed from a CUDA graph, which chooses the token too."] = None
+            try:
+                self._replay, _ = self._recorded("capture", "decode", self._landed)
+                self._noted["Decode steps are replayed from a CUDA graph, which chooses the token too."] = None
+            except EngineError as error:
+                if not self._compiled:
+                    raise
+                self._noted[f"Decode steps are launched. {error.message}"] = None
         elif self._place.cuda:
             self._noted["This sliding window is not captured in a CUDA graph; decode steps are launched."] = None
         self.reset()
@@ -316,8 +337,14 @@ class Static:
             self._unreferred[phase] = call
             if self._refers:
                 self.refer()
+
+        def captured() -> Any:
+            with as_captured(self._torch, self._constants):
+                return call()
+
+        whole = call if self._constants is None else captured  # a compiled pass keeps its constants itself
         recorded: tuple[Callable[[], None], Any]
-        recorded = self._timed(stage, None, lambda: self._capture(self._torch, call, ready=self.reset))
+        recorded = self._timed(stage, None, lambda: self._capture(self._torch, whole, ready=self.reset))
         return recorded
 
     @staticmethod
