@@ -212,7 +212,13 @@ class Faulty:
         self.mode, self.captures, self.broken = "default", 0, False
         self.streams, self.capturing, self.recording, self.held = ["main"], False, None, []
         self.generator = self.default_generators = self
-        self.device, self.counting, self.C = "cuda:0", False, self
+        self.device, self.counting = "cuda:0", False
+        self.Stream, self.CUDAGraph = self.made_stream, self.made_graph
+        self.engine = SimpleNamespace(
+            cuda=self,
+            Generator=Generator,
+            _C=SimpleNamespace(_cuda_endAllocateToPool=self.end_recording, _cuda_releasePool=self.release),
+        )
 
     def wait(self):
         if self.mode == "error":
@@ -308,9 +314,6 @@ class Faulty:
     def graphsafe_set_state(self, state):
         self.counting = state != "fresh:7"
 
-    Stream, CUDAGraph = made_stream, made_graph
-    _cuda_endAllocateToPool, _cuda_releasePool = end_recording, release
-
 
 class Generator:
     def __init__(self, device):
@@ -329,16 +332,15 @@ class Generator:
 )
 def test_a_pass_that_cannot_be_captured_is_refused_and_harms_nothing_after_it(fault, captures, words):
     cuda = Faulty()
-    engine = SimpleNamespace(cuda=cuda, _C=cuda, Generator=Generator)
     with pytest.raises(EngineError) as caught:
-        capture_graph(engine, getattr(cuda, fault))
+        capture_graph(cuda.engine, getattr(cuda, fault))
     assert words in caught.value.message
     assert "torch-compile or torch-eager" in caught.value.remedy
     assert f"{__name__.rpartition('.')[2]}.py, line " in caught.value.message, "the model's line is named"
     assert cuda.captures == captures, "what can be seen beforehand never begins a capture"
     assert (cuda.mode, cuda.streams, cuda.recording, cuda.held) == ("default", ["main"], None, [])
     cuda.draw()
-    replay, result = capture_graph(engine, lambda: 3)
+    replay, result = capture_graph(cuda.engine, lambda: 3)
     assert result == 3
     replay()
 
@@ -368,7 +370,7 @@ def test_memory_that_runs_out_in_a_capture_is_said_to_have_run_out():
             raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.")
 
     with pytest.raises(torch.OutOfMemoryError):
-        capture_graph(SimpleNamespace(cuda=cuda, _C=cuda, Generator=Generator), full)
+        capture_graph(cuda.engine, full)
     assert cuda.recording is None
 
 
