@@ -157,6 +157,8 @@ def bind(graph: Graph, workload: Workload, sizes: Mapping[str, int] | None = Non
         "logits": 1,
         **defaults,
     }
+    if workload.prompt is not None and "encoder" in defaults:
+        asked["encoder"] = workload.prompt
     if workload.image is not None:
         asked |= dict.fromkeys(("image", "height", "width"), workload.image)
     asked |= in_graph_names(graph, sizes or {})

@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from inferometer.core.errors import DomainError
+from inferometer.core.errors import DomainError, EngineError
 from inferometer.core.notices import tell
 from inferometer.engines.base import Kernel, Opened, Port, Stage
 from inferometer.engines.feeding import require_fitting
-from inferometer.engines.torch.capture import Calls, capture_graph, kernels_in_order
+from inferometer.engines.torch.capture import Calls, as_captured, capture_graph, kept_constants, kernels_in_order
 from inferometer.engines.torch.host import compiled_apart, compiled_folder, kept_graphs
 from inferometer.engines.torch.kernels import align_layers, kernels_from_rows, map_calls
 from inferometer.engines.torch.provenance import compiler_calls
@@ -43,6 +43,7 @@ class Arrays:
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
         self._host, self._clock, self._execution, self._capture = host, clock, execution, capture
+        self._constants = kept_constants(host.torch.device(host.place.device).type)
         self._recorder, self._owner = host.recorder, True
         model = host.module.model
         self._ahead = host.module.calls is not None  # it was compiled before, and is only called
@@ -205,14 +206,20 @@ class Arrays:
         Compiled networks are captured as `torch.compile(mode="reduce-overhead")` does for production users: without a
         graph a GPU waits for its host at most batches.
         """
+        torch = self._host.torch
+
+        def captured() -> Any:
+            with as_captured(torch, self._constants):
+                return call()
+
         try:
-            replay, result = self._capture(self._host.torch, call)
-        except RuntimeError as error:
+            # A compiled network keeps its constants itself.
+            replay, result = self._capture(torch, call if self._execution == "compiled" else captured)
+        except EngineError as error:
             if self._execution != "compiled":
                 raise
             self._captured = False
-            reason = str(error).strip().partition("\n")[0]
-            self._noted[f"The compiled network is launched kernel by kernel: no CUDA graph holds it ({reason})."] = None
+            self._noted[f"The compiled network is launched kernel by kernel. {error.message}"] = None
             return
         self._captured, self._unreferred = True, call
         self._noted["Steps are replayed from a CUDA graph."] = None

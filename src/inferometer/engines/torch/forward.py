@@ -19,7 +19,14 @@ from typing import TYPE_CHECKING, Any
 from inferometer.core.errors import EngineError
 from inferometer.core.notices import tell
 from inferometer.engines.base import Stage
-from inferometer.engines.torch.capture import Calls, capture_graph, kernels_in_order
+from inferometer.engines.torch.capture import (
+    Calls,
+    as_captured,
+    capture_graph,
+    kept_constants,
+    kernels_in_order,
+    looks_at_values,
+)
 from inferometer.engines.torch.engine import import_transformers
 from inferometer.engines.torch.host import compiled_apart, compiled_folder, kept_graphs
 from inferometer.engines.torch.kernels import align_layers, map_calls
@@ -31,12 +38,15 @@ if TYPE_CHECKING:
 
     from inferometer.engines.torch.host import TorchHost
     from inferometer.engines.torch.modules import Module
+    from inferometer.engines.torch.seq2seq import Seq2Seq
     from inferometer.engines.torch.trace import TraceRow
 
 _DOING = {
     "compile decode": "compiling the decode step",
     "compile prefill": "compiling the prefill",
+    "compile encode": "compiling the encoder",
     "capture": "capturing the decode step",
+    "capture encode": "capturing the encoder",
     "capture prefill": "capturing the prefill",
 }
 
@@ -49,15 +59,21 @@ class Eager:
     captured = False
     samples = False  # a pass ends with logits
 
-    def __init__(self, module: Module) -> None:
-        self._model = module.model
-        takes = inspect.signature(self._model.forward).parameters
+    def __init__(self, module: Module, seq2seq: Seq2Seq | None = None) -> None:
+        self._model: Any = seq2seq or module.model
+        takes = seq2seq.takes if seq2seq else frozenset(inspect.signature(module.model.forward).parameters)
+        self._encode = seq2seq and seq2seq.encode
         self._cache_name = "past_key_values" if "past_key_values" in takes else "cache_params"
         self._last = {"logits_to_keep": 1} if "logits_to_keep" in takes else {}
         self._cache: Any = None
 
     def prepare(self, *, prompt: int, depth: int, needed: int) -> None:
         pass
+
+    def encode(self, source: Any) -> None:
+        self._encode(source)
+
+    prepare_encoder = encode
 
     def reset(self) -> None:
         self._cache = None
@@ -95,15 +111,21 @@ class Static:
         compiled: bool,
         capture: Callable[..., tuple[Callable[[], None], Any]] = capture_graph,
         clock: Callable[[], float] = time.perf_counter,
+        seq2seq: Seq2Seq | None = None,
     ) -> None:
         self._torch, self._module, self._place = host.torch, host.module, host.place
+        self._seq2seq, self._encoders = seq2seq, dict[Any, Any]()  # by the shape of what is encoded
         self._compiled, self._capture = compiled, capture
+        self._constants = None if compiled else kept_constants(self._torch.device(self._place.device).type)
         self._batch, self._context, self._watched = host.target.batch, host.target.context, host.watched
         self._timers = host.recorder.on
         self._model, self._clock = host.module.model, clock
-        self._takes = inspect.signature(self._model.forward).parameters
+        self._call: Any = seq2seq or self._model
+        self._takes = seq2seq.takes if seq2seq else frozenset(inspect.signature(self._model.forward).parameters)
         self._capacity, self._prefills, self._length = 0, dict[tuple[int, bool], Any](), 0
         self._cache: Any = None
+        self._joined: Any = None  # with what a decoder reads of its encoder
+        self._masked: dict[str, Any] = {}  # a mask of the whole cache, for a model that needs one
         self._decode: Any = None
         self._replay: Callable[[], None] | None = None  # of a decode step
         self._landing = host.landing
@@ -118,7 +140,7 @@ class Static:
         self._position = self._torch.zeros_like(self._token)
         self._filled = self._torch.zeros((), dtype=self._torch.long, device=self._place.device)
         self._kept = self._torch.zeros_like(self._filled)  # tokens in the cache, as all of its layers count them
-        if self._context is not None:
+        if self._context is not None and seq2seq is None:  # what a decoder reads of its encoder is not there yet
             self._prepare_decode(self._context)
 
     @property
@@ -142,7 +164,7 @@ class Static:
             self._prepare_decode(capacity, deep=deep)
         if (prompt, deep) not in self._prefills:
             ids = self._torch.zeros((self._batch, prompt), dtype=self._torch.long, device=self._place.device)
-            empty = self._compiled and self._counts_on_device() and not deep
+            empty = self._compiled and self._counts_on_device() and not deep and self._seq2seq is None
             run = self._maybe_compiled(self._unmasked_prompt() if empty else self._prompt())
             if self._compiled:
                 run = self._compiled_prompt(run, ids)
@@ -171,7 +193,8 @@ class Static:
                 return compiled(run)
 
     def reset(self) -> None:
-        self._cache.reset()
+        if self._cache is not None:
+            self._cache.reset()
         for each in (self._filled, self._kept, self._token, self._position):
             each.zero_()
         self._length = 0
@@ -206,6 +229,28 @@ class Static:
             return 0
         counters = import_module("torch._dynamo.utils").counters
         return int(counters["stats"]["unique_graphs"])
+
+    def prepare_encoder(self, source: Any) -> None:
+        """One shape at a time: what the decoder reads of it lies where the decoder's graph was captured."""
+        if self._seq2seq is None or tuple(source.shape) in self._encoders:
+            return
+        self._encoders.clear()
+        self._capacity = 0
+        seq2seq = self._seq2seq
+
+        def encode(source: Any) -> None:
+            seq2seq.encode(source, in_place=True)
+
+        seq2seq.encode(source)  # the first pass gives it memory
+        run = self._maybe_compiled(encode)
+        if self._compiled:
+            self._timed("compile encode", "encode", lambda: (run(source), run(source)))
+        elif self._place.cuda:
+            run = self._replayed(self._recorded("capture encode", "encode", partial(encode, source))[0], source)
+        self._encoders[tuple(source.shape)] = run
+
+    def encode(self, source: Any) -> None:
+        self._encoders[tuple(source.shape)](source)
 
     def read(self, ids: Any) -> Any:
         self._prefills[ids.shape[1], self._length > 0](ids)
@@ -253,7 +298,8 @@ class Static:
         given = {"position_ids": positions} if "position_ids" in self._takes else {}
         if "logits_to_keep" in self._takes:
             given["logits_to_keep"] = 1
-        return self._model(input_ids=ids, past_key_values=self._cache, use_cache=True, **given).logits[:, -1]
+        given |= self._masked
+        return self._call(input_ids=ids, past_key_values=self._joined, use_cache=True, **given).logits[:, -1]
 
     def _prepare_decode(self, capacity: int, *, deep: bool = False) -> None:
         self._replay = None
@@ -269,8 +315,15 @@ class Static:
         cache = import_transformers().StaticCache(config=self._module.config, max_cache_len=capacity)
         cache.layers = [counted_layer(layer, self._module.config, self._kept, deep=deep) for layer in cache.layers]
         self._cache = cache
+        self._joined = self._seq2seq.cache(cache) if self._seq2seq else cache
         self._kept.zero_()  # another cache may have been before this one
-        self._pass(self._token, self._position)  # the first pass gives it memory
+        step, self._masked = partial(self._pass, self._token, self._position), {}
+        step()  # the first pass gives it memory
+        if "attention_mask" in self._takes and looks_at_values(self._torch, step):
+            # OPT, BLOOM and Falcon write a mask as long as the tokens so far, a number that is on the device. With one
+            # of the cache's length, as `generate` gives it, they do not ask; what lies ahead is hidden from every step.
+            whole = self._torch.ones((self._batch, capacity), dtype=self._torch.long, device=self._place.device)
+            self._masked = {"attention_mask": whole}
         cache.reset()
         plain = self._counts_on_device()
 
@@ -286,8 +339,13 @@ class Static:
         if self._compiled:
             self._timed("compile decode", "decode", lambda: self._warm(self._decode, 1 if plain else 3))
         if self._captures():
-            self._replay, _ = self._recorded("capture", "decode", self._landed)
-            self._noted["Decode steps are replayed from a CUDA graph, which chooses the token too."] = None
+            try:
+                self._replay, _ = self._recorded("capture", "decode", self._landed)
+                self._noted["Decode steps are replayed from a CUDA graph, which chooses the token too."] = None
+            except EngineError as error:
+                if not self._compiled:
+                    raise
+                self._noted[f"Decode steps are launched. {error.message}"] = None
         elif self._place.cuda:
             self._noted["This sliding window is not captured in a CUDA graph; decode steps are launched."] = None
         self.reset()
@@ -316,8 +374,14 @@ class Static:
             self._unreferred[phase] = call
             if self._refers:
                 self.refer()
+
+        def captured() -> Any:
+            with as_captured(self._torch, self._constants):
+                return call()
+
+        whole = call if self._constants is None else captured  # a compiled pass keeps its constants itself
         recorded: tuple[Callable[[], None], Any]
-        recorded = self._timed(stage, None, lambda: self._capture(self._torch, call, ready=self.reset))
+        recorded = self._timed(stage, None, lambda: self._capture(self._torch, whole, ready=self.reset))
         return recorded
 
     @staticmethod

@@ -90,6 +90,7 @@ _TORCHVISION = frozenset(
     "alexnet convnext densenet efficientnet mobilenet_v2 mobilenet_v3 resnet squeezenet vgg".split()  # noqa: SIM905 - a list of names reads better as text
 )
 _STAGED = frozenset({"stem", "blocks", "stages", "block_config", "layers"})  # no configuration class reads these
+_SEQ2SEQ = ("ForConditionalGeneration", "Model", "MTModel")  # classes with an encoder and a decoder
 _FREE = frozenset({"dtype", "torch_dtype", "image_size"})  # what a network of one name may differ in
 
 
@@ -265,6 +266,12 @@ def _class_of(transformers: Any, config: Any, raw: Mapping[str, Any], *, text: b
     else:
         causal = _first(autos.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES.get(config.model_type))
         fits = wanted.endswith(("ForCausalLM", "LMHeadModel")) or not wanted
+        if getattr(config, "is_encoder_decoder", False) and (wanted.endswith(_SEQ2SEQ) or not wanted):
+            causal = _first(
+                autos.MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING_NAMES.get(config.model_type)
+                or autos.MODEL_FOR_SPEECH_SEQ_2_SEQ_MAPPING_NAMES.get(config.model_type)
+            )
+            fits = True
         chosen = (named or getattr(transformers, causal, None)) if causal and fits else None
     if chosen is None:
         what = "as a language model that generates" if text else "as a model of arrays"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import defaultdict
+from dataclasses import replace
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +19,7 @@ from inferometer.engines.torch.forward import Eager, Static
 from inferometer.engines.torch.host import TorchHost
 from inferometer.engines.torch.kernels import kernels_from_rows
 from inferometer.engines.torch.modules import find_module
+from inferometer.engines.torch.seq2seq import Seq2Seq, encodes
 from inferometer.known.engines import runtime_effects
 
 if TYPE_CHECKING:
@@ -43,9 +45,14 @@ class Text:
     """Greedy: the likeliest token follows. Every sequence of a batch has the same prompt."""
 
     def __init__(
-        self, host: TorchHost, forward: Eager | Static, *, clock_ns: Callable[[], int] = time.perf_counter_ns
+        self,
+        host: TorchHost,
+        forward: Eager | Static,
+        *,
+        seq2seq: Seq2Seq | None = None,
+        clock_ns: Callable[[], int] = time.perf_counter_ns,
     ) -> None:
-        self._host, self._forward, self._clock_ns = host, forward, clock_ns
+        self._host, self._forward, self._seq2seq, self._clock_ns = host, forward, seq2seq, clock_ns
         self._config = host.module.config
         self._target, self._torch, self._recorder = host.target, host.torch, host.recorder
         self._owner = True
@@ -73,7 +80,7 @@ class Text:
             return None
         with self._host.running("recording which kernels are whose"):
             self._forward.refer()
-        again = Text(self._host, self._forward, clock_ns=self._clock_ns)
+        again = Text(self._host, self._forward, seq2seq=self._seq2seq, clock_ns=self._clock_ns)
         again._recorder, again._owner = self._host.new_recorder(), False
         return again
 
@@ -96,13 +103,22 @@ class Text:
 
     def generate(self, request: Request) -> Iterator[Event]:
         self._host.require_open()
+        source = None
+        if self._seq2seq is not None:
+            require_tokens(request.prompt, self._vocabulary)
+            source = self._seq2seq.source(request.prompt)
+            if self._seq2seq.reads_prompt:
+                request = replace(request, prompt=self._seq2seq.start)
         require_request(request, vocabulary=self._vocabulary, room=self._room())
-        return self._events(request)
+        return self._events(request, source)
 
     def score(self, ids: tuple[int, ...]) -> np.ndarray[Any, Any]:
         require_tokens(ids, self._vocabulary)
         with self._host.running("scoring a prompt"):
-            logits = self._forward.score(self._torch.tensor([ids], device=self._host.place.device))
+            if self._seq2seq is not None:
+                logits = self._seq2seq.score(ids)
+            else:
+                logits = self._forward.score(self._torch.tensor([ids], device=self._host.place.device))
             scores: np.ndarray[Any, Any] = logits[0].float().cpu().numpy()
         return scores
 
@@ -124,18 +140,22 @@ class Text:
         self._forward = None  # type: ignore[assignment]  # its memory goes with it; a closed session does nothing more
         self._host.close()
 
-    def _events(self, request: Request) -> Iterator[Event]:
+    def _events(self, request: Request, source: Any) -> Iterator[Event]:
         forward, prompt = self._forward, request.prompt
         self._flush()  # what was recorded belongs to what was compiled then
         with self._host.running("preparing a generation"):
             ids = self._torch.tensor([prompt], dtype=self._torch.long).expand(self._target.batch, len(prompt))
             ids = ids.contiguous().pin_memory() if self._host.place.cuda else ids.contiguous()
             needed = request.depth + len(prompt) + request.generate
+            if source is not None:
+                forward.prepare_encoder(source.to(self._host.place.device))
             forward.prepare(prompt=len(prompt), depth=request.depth, needed=needed)
             forward.reset()
             self._fill(request.depth)
             self._host.sync()
         self._recorder.start()
+        if source is not None:
+            yield self._encoded(source.pin_memory() if self._host.place.cuda else source)
         with self._host.running("reading the prompt"):
             stamps, last, made = self._pass("prefill", forward.read, ids, written=True)
         yield Event(
@@ -156,6 +176,25 @@ class Text:
                 context += 1
             left -= len(steps)
         forward.settled()
+
+    def _encoded(self, source: Any) -> Event:
+        """The encoder's pass: nothing is chosen or read, and what follows waits for it on the device."""
+        clock, recorder = self._clock_ns, self._recorder
+        with self._host.running("encoding"), recorder.step("encode"):
+            stamps = [clock()]
+            with recorder.part("write"):
+                placed = source.to(self._host.place.device, non_blocking=True)
+            stamps.append(clock())
+            self._forward.encode(placed)
+            stamps.append(clock())
+            if self._host.place.cuda:
+                self._host.wait()
+                stamps.append(clock())
+        names = ("write", "launch", "run") if self._host.place.cuda else ("write", "run")
+        parts = {name: (after - before) * 1e-9 for name, (before, after) in zip(names, pairwise(stamps), strict=True)}
+        return Event(
+            kind="encode", start_ns=stamps[0], end_ns=stamps[-1], tokens=source.shape[-1], context=0, parts=parts
+        )
 
     def _steps(self, last: Any, count: int, ends: tuple[int, ...]) -> tuple[list[tuple[Stamps, Made]], Any]:
         """So many tokens, or up to the end of the text: the clock and the ids of each, and the last on the device."""
@@ -233,7 +272,8 @@ class Text:
         rotary = any(
             name.rpartition(".")[2].startswith("rotary") for name, _ in self._host.module.model.named_modules()
         )
-        limit = getattr(self._config.get_text_config(), "max_position_embeddings", None)
+        text = self._config.get_text_config()
+        limit = getattr(text, "max_target_positions", None) or getattr(text, "max_position_embeddings", None)
         learned_positions = None if rotary or limit is None else int(limit)
         limits = (self._target.context, learned_positions)
         return min((limit for limit in limits if limit is not None), default=None)
@@ -295,7 +335,8 @@ def open_session(target: Target, name: str, *, clock: Callable[[], float] = time
 def _session(host: TorchHost, execution: Execution) -> Session | TextSession:
     if not host.target.text:
         return Arrays(host, execution=execution)
+    seq2seq = Seq2Seq(host) if encodes(host.module.config) else None
     if execution == "launched":
-        return Text(host, Eager(host.module))
+        return Text(host, Eager(host.module, seq2seq), seq2seq=seq2seq)
     with host.running("preparing the model"):
-        return Text(host, Static(host, compiled=execution == "compiled"))
+        return Text(host, Static(host, compiled=execution == "compiled", seq2seq=seq2seq), seq2seq=seq2seq)

@@ -42,10 +42,12 @@ from inferometer.version import __version__
 
 
 def first_phase(generations: Iterable[Generation]) -> list[Phase]:
-    """The prefill of the first generation after loading, which is in no statistic."""
+    """The prefill of the first generation after loading, and the encoder before it, which are in no statistic."""
     for generation in generations:
         if generation.first and generation.events:
-            return [_timed("first_run", (event_seconds(generation.events[0]),), "single")]
+            before = [event for event in generation.events if event.kind == "encode"]
+            first = [event for event in generation.events if event.kind != "encode"][:1]
+            return [_timed("first_run", (fsum(map(event_seconds, before + first)),), "single")]
     return []
 
 
@@ -69,15 +71,16 @@ def _timed(name: str, samples_s: tuple[float, ...], statistic: str) -> Phase:
     return Phase(name=name, time_s=median(samples_s), statistic=statistic, samples_s=samples_s)
 
 
-def prefill_phase(kept: Iterable[Generation]) -> Phase | None:
-    events = [event for generation in kept for event in generation.events if event.kind == "prefill"]
+def pass_phase(kept: Iterable[Generation], name: str) -> Phase | None:
+    """What runs once a generation: the encoder, or reading the prompt."""
+    events = [event for generation in kept for event in generation.events if event.kind == name]
     if not events:
         return None
     seconds = tuple(event_seconds(event) for event in events)
-    summary = summarise(seconds, name="prefill")
+    summary = summarise(seconds, name=name)
     interval = summary.median_interval
     return Phase(
-        name="prefill",
+        name=name,
         time_s=summary.median,
         low_s=interval.low if interval else None,
         high_s=interval.high if interval else None,
@@ -348,7 +351,10 @@ def _mismatch_notes(phase: Phase, ops: Sequence[OpTime], layers: Layers) -> Iter
 def _text_phases(subject: MeasuredSubject, raw: Raw, notes: list[str]) -> list[Phase]:
     kept = [generation for generation in raw.generations if not generation.first]
     phases = [*first_phase(raw.generations), *tokenise_phase(kept)]
-    prefill, decode = prefill_phase(kept), decode_phase(kept)
+    encode, prefill, decode = pass_phase(kept, "encode"), pass_phase(kept, "prefill"), decode_phase(kept)
+    if encode is not None:
+        layers = _layers(subject, raw, query=1, context=0, once=True)
+        phases.append(_with_ops(encode, raw.shapes, layers, notes))
     if prefill is not None:
         (event, *_) = (event for generation in kept for event in generation.events if event.kind == "prefill")
         layers = _layers(subject, raw, query=event.tokens, context=event.context)
@@ -359,11 +365,12 @@ def _text_phases(subject: MeasuredSubject, raw: Raw, notes: list[str]) -> list[P
     return phases + detokenise_phase(kept)
 
 
-def _layers(subject: MeasuredSubject, raw: Raw, *, query: int, context: int) -> Layers:
+def _layers(subject: MeasuredSubject, raw: Raw, *, query: int, context: int, once: bool = False) -> Layers:
+    """The layers of a step; `once`: those of the encoder, which run once a request."""
     sizes = {"query": query, "context": context, "batch": subject.workload.batch}
     known = {name: size for name, size in sizes.items() if name in subject.graph.symbols}
     binding = bind(subject.graph, subject.workload, {**subject.sizes, **known})
-    return graph_layers(subject.graph, binding, _stored_names(raw))
+    return graph_layers(subject.graph, binding, _stored_names(raw), once=once)
 
 
 def _stored_names(raw: Raw) -> Mapping[str, str]:
@@ -385,12 +392,13 @@ def _array_headline(phases: Sequence[Phase], raw: Raw, workload: Workload) -> He
 def _text_headline(phases: Sequence[Phase], raw: Raw, workload: Workload) -> Headline:
     """The request is the sum of its phases, each as often as it runs: the parts of the headline close like the rest."""
     by_name = {phase.name: phase for phase in phases}
-    prefill, decode, tokenise = by_name.get("prefill"), by_name.get("decode"), by_name.get("tokenise")
+    prefill, decode = by_name.get("prefill"), by_name.get("decode")
+    before_s = fsum(by_name[name].time_s for name in ("tokenise", "encode") if name in by_name)
     times = phase_repeats(phases, workload, "measured")
     step = decode.time_s if decode else None
     rest = [phase.unattributed_s for phase in (prefill, decode) if phase and phase.unattributed_s is not None]
     return Headline(
-        ttft_s=prefill.time_s + (tokenise.time_s if tokenise else 0.0) if prefill else None,
+        ttft_s=prefill.time_s + before_s if prefill else None,
         tpot_s=step,
         e2e_s=fsum(times[phase.name] * phase.time_s for phase in phases if phase.name in times) if prefill else None,
         tokens_per_s=workload.batch / step if step else None,

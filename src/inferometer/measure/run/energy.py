@@ -15,7 +15,7 @@ from inferometer.core.units import format_quantity
 from inferometer.engines.base import Event
 from inferometer.measure.bench.energy import BUDGET_S
 from inferometer.measure.run.order import TextOrder
-from inferometer.measure.spans.energy import EnergyMeter, EnergyStretch, EnergyWindow
+from inferometer.measure.spans.energy import NO_ENERGY, EnergyMeter, EnergyStretch, EnergyWindow
 
 _SHARE = 0.2  # of a generation's time that its tokens must take, to be told from reading its prompt
 Generate = Callable[[TextOrder], Iterable["Event"]]
@@ -49,6 +49,8 @@ class TextEnergy:
         else:
             events, window = self.meter.over(generate)
             self._keep(window, events)
+        if any(event.kind == "encode" for event in events):  # its energy cannot be told from that of the prompt
+            self.meter = NO_ENERGY
         parts = _parts(events)
         self.prefill_s, self.decode_s = (
             (parts[name][1] - parts[name][0]) * 1e-9 if name in parts else 0.0 for name in ("prefill", "decode")

@@ -103,8 +103,13 @@ def _whole(name: str, inside: Mapping[str, GraphLayer], kind: str) -> GraphLayer
     return GraphLayer(name=part, kind=kind, block=first.block, place=first.place, flops=0.0, bytes=0.0)
 
 
-def graph_layers(graph: Graph, binding: Binding, stored_names: Mapping[str, str] = _SAME) -> Layers:
-    """The layers of a graph. `stored_names` are the graph's names of what an engine calls otherwise."""
+def graph_layers(
+    graph: Graph, binding: Binding, stored_names: Mapping[str, str] = _SAME, *, once: bool | None = None
+) -> Layers:
+    """The layers of a graph. `stored_names` are the graph's names of what an engine calls otherwise.
+
+    `once`: of those that run once a request, such as an encoder's; False: of the others alone.
+    """
     by_name: dict[str, GraphLayer] = {}
     by_weight: dict[str, GraphLayer] = {}
     families: dict[str, set[str]] = {}
@@ -114,6 +119,8 @@ def graph_layers(graph: Graph, binding: Binding, stored_names: Mapping[str, str]
     modules: Mapping[str, str] = graph.metadata.get("modules", {})
     unknown = unknown_sizes(graph, binding)
     for (block, op, work), (start, place) in zip(op_works(graph, binding), _places(graph), strict=True):
+        if once is not None and bool(op.get("once")) != once:
+            continue
         counted = known_part(op, unknown) is not None
         for repetition in range(block.count):
             name = block.full_name(op.name, repetition)

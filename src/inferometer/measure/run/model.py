@@ -42,7 +42,7 @@ from inferometer.measure.run.tolerance import Formats, Tolerance
 from inferometer.measure.run.turns import TurnsAddress
 from inferometer.predict.memory.footprint import footprint
 from inferometer.predict.precision import held_precision
-from inferometer.predict.request import GENERATE
+from inferometer.predict.request import GENERATE, encodes_prompt
 
 _TEXT_PLAN = Plan(runs=5, seconds=2.0, seconds_at_most=60.0)
 _IMAGE_AXES = 4
@@ -309,7 +309,8 @@ def _completed(request: MeasureRequest, prepared: PreparedModel) -> Workload:
         _require_no_text(request, prepared)
         return workload
     limit = prepared.graph.context_limit
-    prompt = workload.prompt or min(PROMPT, (limit or 2 * PROMPT) // 2)
+    listens = "frames" in prepared.graph.metadata.get("default_sizes", {})  # then a token begins what is written
+    prompt = workload.prompt or (1 if listens else min(PROMPT, (limit or 2 * PROMPT) // 2))
     depth = workload.context or 0
     room = GENERATE if limit is None else max(1, min(GENERATE, limit - prompt - depth))
     generate = room if workload.generate is None else workload.generate
@@ -393,6 +394,10 @@ def _order(
             words=request.words,
         )
         text = request.cases or (first,)
+
+    def first_tokens(prompt: int) -> int:
+        return 1 if encodes_prompt(prepared.graph) else prompt
+
     target = Target(
         path=prepared.path,
         format=prepared.format,
@@ -402,7 +407,7 @@ def _order(
         providers=request.providers,
         precision=request.precision,
         optimisation=request.optimisation,
-        context=max((case.prompt + case.generate + case.depth for case in text), default=None),
+        context=max((first_tokens(case.prompt) + case.generate + case.depth for case in text), default=None),
         batch=workload.batch,
         seed=request.seed,
         shapes=_fed_shapes(prepared, binding),

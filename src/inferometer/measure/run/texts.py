@@ -274,7 +274,7 @@ def _instrumented_tokens(readings: int, step_s: float | None) -> int:
     return 1 + max(_FEWEST_INSTRUMENTED, min(by_readings, by_time))
 
 
-_KINDS = {"prefill": "prefill", "decode": "token"}
+_KINDS = {"encode": "encode", "prefill": "prefill", "decode": "token"}
 
 
 def _shape(phase: str, kernels: Sequence[Kernel], events: Iterable[Event], paired: Iterable[Event]) -> Shape:

@@ -251,7 +251,7 @@ class Cuda:
     def __exit__(self, *_):
         self.capturing = None
 
-    def graph(self, graph):
+    def graph(self, graph, **_):
         self.capturing = graph
         return self
 

@@ -1,6 +1,7 @@
 """Generations into phases: one statistic for a phase and its parts, and steps that stay apart."""
 
 from dataclasses import replace
+from functools import partial
 from types import SimpleNamespace
 
 import msgspec
@@ -18,7 +19,7 @@ from inferometer.measure.run.assemble import (
     decode_phase,
     detokenise_phase,
     middle,
-    prefill_phase,
+    pass_phase,
 )
 from inferometer.measure.run.ops import with_steps
 from inferometer.measure.run.order import TextOrder
@@ -56,7 +57,7 @@ KEPT = (generation(1.0), generation(3.0), generation(1.2))
 
 
 @pytest.mark.parametrize("kept", [KEPT, KEPT[:2]], ids=["odd", "even"])
-@pytest.mark.parametrize("phase_of", [prefill_phase, decode_phase])
+@pytest.mark.parametrize("phase_of", [partial(pass_phase, name="prefill"), decode_phase])
 def test_parts_are_of_the_median_generation_and_add_up_to_the_phase(kept, phase_of):
     phase = phase_of(kept)
     assert sum(phase.parts.values()) == pytest.approx(phase.time_s)
@@ -82,9 +83,9 @@ def test_the_terminal_has_what_was_predicted_of_a_part_beside_it():
 def test_the_token_as_text_is_read_and_parts_of_another_name_are_between_the_others():
     first = KEPT[0].events[0]
     parts = {"run": 8e-3, "detokenise": 1e-3, "wait": 5e-4}
-    phase = prefill_phase((replace(KEPT[0], events=(msgspec.structs.replace(first, parts=parts),)),))
+    phase = pass_phase((replace(KEPT[0], events=(msgspec.structs.replace(first, parts=parts),)),), "prefill")
     assert phase.parts == pytest.approx({"run": 8e-3, "read": 1e-3, "between": 1e-3})
-    bare = prefill_phase((replace(KEPT[0], events=(msgspec.structs.replace(first, parts={}),)),))
+    bare = pass_phase((replace(KEPT[0], events=(msgspec.structs.replace(first, parts={}),)),), "prefill")
     assert bare.parts == {"run": bare.time_s}, "an engine that tells no parts runs"
 
 
