@@ -166,9 +166,7 @@ class BlockPool:
             if before >= tokens:
                 return
             piece = self._used[name]
-            whole = min(before + size, tokens) // block - before // block
-            if whole > piece[2]:
-                piece[2] = whole
+            piece[2] = max(piece[2], min(before + size, tokens) // block - before // block)
             before += size
 
     def remember(self, before: int, pieces: Sequence[Piece], tokens: int, most: int) -> int:

@@ -212,8 +212,7 @@ class Replica:
             self.waiting.append(request)
         if self._passes or len(self.waiting) == 1:
             self.is_blocked = False
-        if len(self.waiting) > self.most_waiting:
-            self.most_waiting = len(self.waiting)
+        self.most_waiting = max(self.most_waiting, len(self.waiting))
 
     def _insert(self, request: SimulatedRequest) -> None:
         place = len(self.waiting)
@@ -363,10 +362,8 @@ class Replica:
         used = pool.blocks - pool.free
         self.sequence_s += running * whole
         self.block_s += used * whole
-        if used > self.most_blocks:
-            self.most_blocks = used
-        if running > self.most_running:
-            self.most_running = running
+        self.most_blocks = max(self.most_blocks, used)
+        self.most_running = max(self.most_running, running)
         if count := self.decoding:
             if self._fall:
                 self._ratio = max(self.rules.estimate_least, self._ratio - steps * self._fall)
@@ -603,8 +600,7 @@ class Replica:
                 budget -= size
                 if request.pieces:
                     self.pool.fill(request.pieces, request.done + size)
-        if chunks:
-            chunks = [chunk for chunk in chunks if chunk[0] in self.running]
+        chunks = [chunk for chunk in chunks if chunk[0] in self.running]
         running, waiting, most = self.running, self.waiting, self.limits.sequences
         passed: list[SimulatedRequest] = []  # whose adapter has no slot: others go before them
         while can_admit and budget > 0 and waiting and len(running) < most:
@@ -630,8 +626,7 @@ class Replica:
                 self.pool.fill(request.pieces, request.done + size)
             if self.limits.encoder is not None:
                 self._encode(request, self.limits.encoder)
-        if passed:
-            waiting.extendleft(reversed(passed))
+        waiting.extendleft(reversed(passed))
         return chunks
 
     def _has_slot(self, request: SimulatedRequest, adapters: Adapters) -> bool:
