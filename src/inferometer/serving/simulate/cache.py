@@ -75,10 +75,10 @@ class BlockPool:
         self.free -= count
         kept = self.kept
         while count > 0:
-            name, held = next(iter(kept.items()))
-            lost = min(held, count)
+            name = next(iter(kept))
+            held = kept[name]
             if self._lower and not (isinstance(name, tuple) and name[0] in _NOT_PROMPTS):
-                self._spill(name, lost)
+                self._spill(name, min(held, count))
             if held > count:
                 kept[name] = held - count
                 return
@@ -117,29 +117,35 @@ class BlockPool:
 
     def found(self, pieces: Sequence[Piece]) -> int:
         """How many blocks of these pieces are there, from the first one on."""
-        blocks, tokens = 0, 0
+        blocks, tokens, block = 0, 0, self.block_tokens
         for name, size in pieces:
-            whole = self._whole(tokens, size)
-            tokens += size
-            held = self._used[name][2] if name in self._used else self.kept.get(name, 0)
-            if self._lower and name not in self._used:
-                held += sum(lower.pieces.get(name, 0) for lower in self._lower)
-            blocks += min(held, whole)
+            before, tokens = tokens, tokens + size
+            whole = tokens // block - before // block  # `_whole`, without a call: each router asks each cache
+            if (used := self._used.get(name)) is not None:
+                held = used[2]
+            else:
+                held = self.kept.get(name, 0)
+                for lower in self._lower:
+                    held += lower.pieces.get(name, 0)
             if held < whole:
-                break
+                return blocks + held
+            blocks += whole
         return blocks
 
-    def needed(self, pieces: Sequence[Piece]) -> int:
-        """Free blocks that using these pieces takes: those that no request uses yet, with content or without."""
+    def sought(self, pieces: Sequence[Piece]) -> tuple[int, int, int]:
+        """Of the blocks of these pieces: how many are there, how many free ones using them takes, and all of them.
+
+        A free one is taken for each that no request uses yet, with content or without.
+        """
         need, tokens = 0, 0
         for name, size in pieces:
-            need += 0 if name in self._used else self._whole(tokens, size)
+            if name not in self._used:
+                need += self._whole(tokens, size)
             tokens += size
-        return need
+        return self.found(pieces), need, tokens // self.block_tokens
 
-    def use(self, pieces: Sequence[Piece]) -> int:
-        """Use pieces, those that are there and new ones; returns how many blocks had their content already."""
-        hit = self.found(pieces)
+    def use(self, pieces: Sequence[Piece]) -> None:
+        """Use pieces, those that are there and new ones."""
         tokens = 0
         for name, size in pieces:
             whole = self._whole(tokens, size)
@@ -152,16 +158,15 @@ class BlockPool:
             self._used[name] = [1, whole, min(whole, held + self._lift(name))]
             if whole > held:
                 self.take(whole - held)
-        return hit
 
     def fill(self, pieces: Sequence[Piece], tokens: int) -> None:
         """So many tokens of a prompt are computed, or will be in this step: whoever comes now finds them."""
-        before = 0
+        before, block = 0, self.block_tokens
         for name, size in pieces:
             if before >= tokens:
                 return
             piece = self._used[name]
-            piece[2] = max(piece[2], self._whole(before, min(size, tokens - before)))
+            piece[2] = max(piece[2], min(before + size, tokens) // block - before // block)
             before += size
 
     def remember(self, before: int, pieces: Sequence[Piece], tokens: int, most: int) -> int:
@@ -187,9 +192,6 @@ class BlockPool:
                 del self._used[name]
                 self.give(users[1] - users[2])  # blocks that a prompt had and did not fill
                 self.give(users[2], name)
-
-    def blocks_of(self, pieces: Sequence[Piece]) -> int:
-        return sum(size for _, size in pieces) // self.block_tokens
 
     def _whole(self, before: int, size: int) -> int:
         """Whole blocks that end within a piece, which begins after `before` tokens."""

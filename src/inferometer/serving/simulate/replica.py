@@ -232,7 +232,7 @@ class Replica:
                 soon = min(until, self._leaving[0][0]) if self._leaving else until
             if self.take(soon) and self.pause:
                 return
-            if self.is_stalled:
+            if self.held and self.is_stalled:
                 return
 
     @property
@@ -282,7 +282,8 @@ class Replica:
         return max(1, request.output_tokens - ceil((request.end - self.tick) * self._pace(request).kept))
 
     def _pace(self, request: SimulatedRequest) -> _Pace:
-        return self.paces[request.number % len(self.paces)]
+        paces = self.paces
+        return paces[0] if len(paces) == 1 else paces[request.number % len(paces)]
 
     def take(self, until: float) -> bool:
         """Take the next step, or run of steps that only decode; whether a request has ended with it."""
@@ -301,12 +302,11 @@ class Replica:
     def _run(self, until: float, most: int | None = None) -> bool:
         """As many steps of decoding as there are before something else happens."""
         ends, tick, count = self.ends, self.tick, self.decoding
-        kept = self.rate / count
+        kept, context = self.rate / count, self.context
         while ends[0][2].end != ends[0][0]:  # it was preempted meanwhile
             heappop(ends)
         steps = ends[0][0] - tick
         steps = min(steps, self.most_steps if most is None else most)
-        context = self.context
         seconds = self.times.decode(count, context + kept * (steps - 1) / 2)
         if steps * seconds > until - self.now:
             steps, seconds = self._steps_until(until - self.now, steps, seconds, context)
@@ -328,12 +328,17 @@ class Replica:
         """The steps that begin within a time. They grow longer on the way, so look again from the middle of them."""
         for _ in range(2):
             begun = max(1, ceil(left_s / seconds)) if not self._seen else ceil(max(left_s / seconds - self._seen, 0))
-            steps = min(steps, begun + self.rules.ahead)  # the last was planned before anybody came
+            fewer = begun + self.rules.ahead  # the last was planned before anybody came
+            if fewer >= steps:
+                break
+            steps = fewer
             seconds = self.times.decode(self.decoding, context + self.rate / self.decoding * (steps - 1) / 2)
         return steps, seconds
 
     def _need(self, steps: int) -> int:
         """Blocks that the sequences take in so many steps."""
+        if len(self.paces) == 1:
+            return self.paces[0].need(self.tick, steps)
         return sum(pace.need(self.tick, steps) for pace in self.paces)
 
     def _held_steps(self, steps: int) -> tuple[int, int]:
@@ -359,14 +364,14 @@ class Replica:
         self.block_s += used * whole
         self.most_blocks = max(self.most_blocks, used)
         self.most_running = max(self.most_running, running)
-        count = self.decoding
-        if count:
+        if count := self.decoding:
             if self._fall:
                 self._ratio = max(self.rules.estimate_least, self._ratio - steps * self._fall)
             if self._delay_s:
                 self._note_gap(seconds + self._delay_s, count)
                 self._delay_s, steps = 0.0, steps - 1
-            self._note_gap(seconds, count * steps)
+            self.gap_s.append(seconds)
+            self.gap_tokens.append(count * steps)
             if len(self.gap_s) > GAPS:
                 self.fold_gaps()
 
@@ -586,7 +591,7 @@ class Replica:
     def _chunks(self, budget: int, *, can_admit: bool) -> list[tuple[SimulatedRequest, int]]:
         """What the step reads: prompts that were begun before, then new ones while tokens and blocks are left."""
         chunks: list[tuple[SimulatedRequest, int]] = []
-        for request in list(self.reading):
+        for request in list(self.reading) if self.reading else ():
             if budget <= 0:
                 return chunks
             size = min(budget, request.target - request.done, self._chunk)
@@ -671,15 +676,12 @@ class Replica:
         own = ("own", request.number)
         held = pool.kept.get(own, 0) if request.made else 0
         finds = self.limits.prefix_cache and bool(request.pieces)
-        hit = pool.found(request.pieces) if finds else 0
-        shared = pool.blocks_of(request.pieces) if finds else 0
+        hit, missing, shared = pool.sought(request.pieces) if finds else (0, 0, 0)
         # At least one token is computed; what is found ends with a whole block.
         done = min(hit + (held if hit == shared else 0), (request.target - 1) // block) * block
         size = min(budget, request.target - done, self._chunk)
-        need = max(-(-self._asked(request, done + size) // block) - shared, 0) + (
-            pool.needed(request.pieces) if finds else 0
-        )
-        if need > pool.free - self._promised():
+        need = max(-(-self._asked(request, done + size) // block) - shared, 0) + missing
+        if need > pool.free - (self._promised() if self._fall else 0):
             return 0
         if finds:
             before_s = pool.loading_s
@@ -714,7 +716,7 @@ class Replica:
 
     def _promised(self) -> int:
         """Blocks that an estimate keeps for the answers under way."""
-        if not self._fall or not self.decoding:
+        if not self.decoding:
             return 0
         left = min(self._end_sum - self.decoding * self.tick, _CLIP * self.decoding) * self.rate / self.decoding
         return ceil(self._ratio * left / self.limits.block_tokens)

@@ -224,9 +224,10 @@ class Cluster:
         """Arrivals by the clock: every replica works until the next one, and then it is known where it goes."""
         while (due := source.next_s) != inf:
             for replica in self.replicas:
-                if replica.now < due:
+                if replica.now < due and (replica.running or replica.waiting):
                     self.advance(replica, due)
-            self.scale(due)
+            if self._scaling is not None:
+                self.scale(due)
             self.submit(source.take())
         for replica in self.replicas:
             self.advance(replica)

@@ -148,13 +148,13 @@ class RequestSource:
 
     def _in_order(self, demand: Demand, number: int, due: list[float]) -> Iterator[SimulatedRequest]:
         """Requests that wait for nobody; those that do are kept until their answers have come."""
-        prompts, talks = demand.prompt_tokens().tolist(), _Talks(demand, number)
+        prompts, answers, talks = demand.prompt_tokens().tolist(), demand.output_tokens.tolist(), _Talks(demand, number)
         if self.waits:
             self._strands = demand.strands().tolist()
             self._left.update(self._strands)
         requests = []
         for index, tokens in enumerate(prompts):
-            request = SimulatedRequest(number + index, due[index], tokens, int(demand.output_tokens[index]))
+            request = SimulatedRequest(number + index, due[index], tokens, answers[index])
             request.pieces = talks.pieces(index, tokens)
             self._mark(request)
             requests.append(request)

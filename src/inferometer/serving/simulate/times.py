@@ -6,6 +6,7 @@ decoding by their sequences over a row of contexts. Reading a chunk in the middl
 
 from __future__ import annotations
 
+from functools import lru_cache
 from math import comb
 from typing import TYPE_CHECKING, Protocol
 
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 
 _EVERY = 64  # tokens of context between two entries of a row
 _ENTRIES = 513  # beyond the last one the grids themselves are asked
+_LATER = 1 << 16  # of chunks in the middle of a prompt, by their tokens and those before: some 10 MB at most
 
 
 @frozen
@@ -55,6 +57,8 @@ class StepTimes:
         self._logits: list[float] = np.append(
             0.0, step.logits(np.arange(1, (per + 1) * sequences + tokens // 8 + 2))
         ).tolist()
+        # Prompts with the same beginning cached are looked up again and again.
+        self._later = lru_cache(_LATER)(step.prompt.at)
         self._first: list[float] = np.append(0.0, step.prompt(np.arange(1.0, tokens + 2), 1.0)).tolist()
         self._rows: list[list[float] | None] = [None] * (sequences + 1)
         costs = step.costs
@@ -75,7 +79,7 @@ class StepTimes:
     def mixed(self, chunks: Sequence[tuple[int, int]], sequences: int, context: float) -> float:
         first, reading, tokens = self._first, 0.0, 0
         for size, before in chunks:
-            reading += self._step.prompt.at(float(size), before + 1.0) if before else first[size]
+            reading += self._later(float(size), before + 1.0) if before else first[size]
             tokens += size
         count = len(chunks)
         if count > 1:

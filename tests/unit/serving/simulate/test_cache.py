@@ -28,11 +28,10 @@ def test_blocks_are_never_lost_nor_made(rooms, chains, order):
     under_way = []
     for chain in chains:
         pieces = _named(chain)
-        while under_way and pool.needed(pieces) > pool.free:
+        while under_way and pool.sought(pieces)[1] > pool.free:
             pool.leave(under_way.pop(order.randrange(len(under_way))))
-        if pool.needed(pieces) <= pool.free:
-            found = pool.found(pieces)
-            assert pool.use(pieces) == found
+        if pool.sought(pieces)[1] <= pool.free:
+            pool.use(pieces)
             pool.fill(pieces, order.randrange(1 + sum(size for _, size in pieces)))
             under_way.append(pieces)
         assert pool.is_whole
@@ -52,7 +51,8 @@ def test_with_room_below_everything_that_was_computed_is_found_again_and_waited_
         pool.fill(pieces, sum(size for _, size in pieces))
         pool.leave(pieces)
     for chain in chains:
-        assert pool.found(_named(chain)) == pool.blocks_of(_named(chain))
+        found, _, whole = pool.sought(_named(chain))
+        assert found == whole == pool.found(_named(chain))
     assert pool.loaded <= pool.loading_s <= 100 * pool.loaded
 
 
@@ -86,17 +86,17 @@ def test_a_block_belongs_to_the_piece_in_which_it_ends():
     """Pieces of 24, 24 and 10 tokens in blocks of 16 hold 1, 2 and 0 whole blocks; ten tokens are left over."""
     pool = BlockPool(10, 16)
     pieces = (("a", 24), ("b", 24), ("c", 10))
-    assert (pool.needed(pieces), pool.found(pieces), pool.blocks_of(pieces)) == (3, 0, 3)
-    assert pool.use(pieces) == 0
+    assert pool.sought(pieces) == (0, 3, 3)
+    pool.use(pieces)
     assert pool.free == 7
     found = []
     for tokens in (0, 16, 31, 32, 58):  # a block is found once all of its tokens are computed
         pool.fill(pieces, tokens)
         found.append(pool.found(pieces))
-    assert (found, pool.needed(pieces)) == ([0, 1, 1, 2, 3], 0)  # others share them while they are in use
-    assert (pool.needed((("a", 24), ("d", 40))), pool.found((("a", 24), ("d", 40)))) == (3, 1)
+    assert (found, pool.sought(pieces)) == ([0, 1, 1, 2, 3], (3, 0, 3))  # others share them while they are in use
+    assert pool.sought((("a", 24), ("d", 40))) == (1, 3, 4)
     assert pool.found((("d", 40), ("a", 24))) == 0  # nothing is found after what is missing
-    assert pool.use(pieces) == 3
+    pool.use(pieces)
     pool.leave(pieces)
     assert pool.free == 7  # the other still uses them
     pool.leave(pieces)
@@ -112,7 +112,8 @@ def test_of_one_prompt_the_last_blocks_are_lost_first_and_what_is_left_is_used_a
     pool.take(1)
     assert pool.found(pieces) == 3
     pool.give(1)
-    assert pool.use(pieces) == 3
+    assert pool.found(pieces) == 3
+    pool.use(pieces)
     assert (pool.free, pool.is_whole) == (0, True)
 
 
