@@ -155,6 +155,12 @@ def plan(  # noqa: PLR0913 - everything that a plan depends on
     tp: Iterable[int] = (),
     pp: Iterable[int] = (),
     ep: Iterable[int] = (),
+    kv: Iterable[str | None] = (None, "f8e4m3"),
+    max_num_seqs: Iterable[int] = (0, 64, 256),
+    max_num_batched_tokens: Iterable[int] = (0, 2048, 16384),
+    draft: str | None = None,
+    draft_length: Iterable[int] = (),
+    acceptance: float | None = None,
     most_devices: int = 256,
     availability: float | None = None,
     headroom: float = 0.0,
@@ -172,12 +178,14 @@ def plan(  # noqa: PLR0913 - everything that a plan depends on
     """The best ways to serve a model: `plan("llama-3.3-70b", rate=50, slo="ttft_p95<=1s,tpot_p95<=50ms").plans[0]`.
 
     `engine` is where they are compared: in this process, in several ("local:4"), or on Dask ("dask://HOST:PORT").
+    `max_num_seqs` and `max_num_batched_tokens` are limits of a step to try, 0 for the engine's own. `draft` (a model,
+    "eagle", "mtp" or "ngram") is tried beside plans without one, and needs the share of its tokens that is accepted.
     With `trace` the requests of a file are served, as they came or at `rate`.
     `fallback` is the share of the rate that devices at the edge hand on; with `edge`, the device that answers first,
     the answer's own `edge` says what it does and what a user sees of both.
     """
     from inferometer.predict.options import Options as Given  # noqa: PLC0415 - the search, for this alone
-    from inferometer.serving.plans.asked import EdgeAsked, PlanSearch  # noqa: PLC0415 - as above
+    from inferometer.serving.plans.asked import EdgeAsked, PlanSearch, draftings  # noqa: PLC0415 - as above
     from inferometer.serving.plans.search import plan as search  # noqa: PLC0415 - as above
 
     if edge is None and (edge_model is not None or edge_weights is not None):
@@ -195,7 +203,9 @@ def plan(  # noqa: PLR0913 - everything that a plan depends on
             prompt=_lengths(prompt) if played is None else listed_lengths(played.input_tokens, played.name),
             generate=_lengths(generate) if played is None else listed_lengths(played.output_tokens, played.name),
             objectives=_objectives(slo), goal=goal, devices=tuple(devices), runtimes=tuple(runtimes),
-            weights=tuple(weights), tp=tuple(tp), pp=tuple(pp), ep=tuple(ep), most_devices=most_devices,
+            weights=tuple(weights), tp=tuple(tp), pp=tuple(pp), ep=tuple(ep), kv=tuple(kv), sequences=tuple(max_num_seqs),
+            tokens=tuple(max_num_batched_tokens), drafts=draftings(draft, tuple(draft_length), acceptance),
+            most_devices=most_devices,
             availability=availability, headroom=headroom, discount=discount, fallback=fallback, edge=first, keep=keep,
             seed=seed, options=options or Given(),
         ),

@@ -16,11 +16,18 @@ from inferometer.core.served import Distribution, LevelFigures, Objective
 from inferometer.core.traffic.demand import Agents
 from inferometer.core.traffic.demand import made_up as made_up_agents
 from inferometer.core.traffic.lengths import Lengths
+from inferometer.predict.served.memory import StepLimits
+from inferometer.predict.served.steady import Traffic
+from inferometer.serving.load.plan import LoadPlan, LoadStep
 from inferometer.serving.plans import closed, edge, search
-from inferometer.serving.plans.asked import EdgeAsked, PlanSearch, ServingPlan, parallel_words
+from inferometer.serving.plans.asked import EdgeAsked, PlanSearch, ServingPlan, draftings, parallel_words
 from inferometer.serving.plans.launch import launch_files, serve_command
 from inferometer.serving.plans.regions import Region, plan_regions, read_regions
+from inferometer.serving.plans.search import Way
 from inferometer.serving.plans.tiers import edge_tier
+from inferometer.serving.simulate.building import service_of
+from inferometer.serving.simulate.plan import SimulationPlan
+from inferometer.understand.view.serving import plan_card, plan_table
 
 
 def test_a_device_draws_its_idle_power_while_it_waits(monkeypatch):
@@ -32,9 +39,7 @@ def test_a_device_draws_its_idle_power_while_it_waits(monkeypatch):
 def test_a_request_stays_for_its_first_token_and_a_step_for_each_other(monkeypatch):
     monkeypatch.setattr(closed, "_times", lambda *_: SimpleNamespace(own=0.5, extra=0.2, share=0.2))
     step = SimpleNamespace(decode_seconds=lambda count, _context: np.full_like(count, 0.1))
-    curve = closed.load_curve(
-        SimpleNamespace(memory=None, step=step, stages=1), SimpleNamespace(prompt=100, generate=11), 4
-    )
+    curve = closed.load_curve(SimpleNamespace(memory=None, step=step, stages=1), Traffic(prompt=100, generate=11), 4)
     assert curve.ttft_s[0] == pytest.approx(0.5 + 0.1 / 2)
     assert curve.tpot_s[0] == pytest.approx(0.1 + 0.2 / 11)  # a prompt of another is read meanwhile
     assert curve.sequences / curve.rate_per_s == pytest.approx(curve.ttft_s + 10 * curve.tpot_s)
@@ -227,8 +232,8 @@ def test_pipelines_and_spread_experts_are_tried_where_they_may_help():
 
     def split(model, **more):
         asked = PlanSearch(model=model, rate_per_s=1.0, prompt=Lengths(kind="fixed", mean=50), devices=("d",),
-                           generate=Lengths(kind="fixed", mean=5), weights=(None,), **more)  # fmt: skip
-        return [way[3:] for way in search.ways(asked)]
+                           generate=Lengths(kind="fixed", mean=5), weights=(None,), kv=(None,), **more)  # fmt: skip
+        return [(way.tp, way.pp, way.ep) for way in search.ways(asked)]
 
     assert split("llama-3.2-1b") == [(1, 1, 1), (2, 1, 1), (4, 1, 1), (8, 1, 1), (8, 2, 1)]
     assert split("mixtral-8x7b", tp=(1, 4)) == [(1, 1, 1), (4, 1, 1), (4, 1, 4), (4, 2, 1), (4, 2, 4)]
@@ -295,12 +300,15 @@ def test_a_few_replicas_are_simulated_with_their_share_of_the_load(monkeypatch):
             pp=2,
             ep=1,
             sequences=64,
+            tokens=2048,
+            kv="f8e4m3",
+            drafting=None,
             readers=0,
         )
         assert search._simulated(given, candidate) == ("level", ("level", given.objectives))
         plan = asked.pop()
         traffic = plan.traffic
-        assert (plan.replicas, plan.sequences) == (min(2, replicas), 64)
+        assert (plan.replicas, plan.sequences, plan.tokens) == (min(2, replicas), 64, 2048)
         assert (traffic.steps[0].arrivals.rate_per_s, traffic.requests, traffic.seed) == (rate, count, 7)
         assert (traffic.prompt, traffic.generate, traffic.objectives) == (
             given.prompt,
@@ -308,7 +316,7 @@ def test_a_few_replicas_are_simulated_with_their_share_of_the_load(monkeypatch):
             given.objectives,
         )
         assert plan.question == {
-            "on": "d", "runtime": "vllm", "weights": "i4", "tp": 4, "pp": 2, "ep": 1, "options": given.options,
+            "on": "d", "runtime": "vllm", "weights": "i4", "kv": "f8e4m3", "tp": 4, "pp": 2, "ep": 1, "options": given.options,
             "prompt": None, "generate": None,
         }  # fmt: skip
 
@@ -328,6 +336,9 @@ def test_sessions_are_judged_at_the_rate_that_was_asked_for():
         pp=1,
         ep=1,
         sequences=256,
+        tokens=8192,
+        kv=None,
+        drafting=None,
         readers=0,
     )
     level, figures = search._simulated(given, candidate)
@@ -623,3 +634,132 @@ def test_the_table_of_regions_has_a_row_each_and_their_sum(tmp_path):
     rows = list(csv.DictReader(done.output.splitlines()))
     assert [row["name"] for row in rows] == ["eu", "us", "together"]
     assert float(rows[2]["usd_per_hour"]) == pytest.approx(sum(float(row["usd_per_hour"]) for row in rows[:2]))
+
+
+# Formats of the cache, chunks of prompts, and drafts
+
+
+def small_search(**more):
+    given = {
+        "model": "llama-3.1-8b", "rate_per_s": 4.0, "prompt": Lengths(kind="fixed", mean=600),
+        "generate": Lengths(kind="fixed", mean=60), "devices": ("nvidia-h100-sxm",), "weights": (None,), "tp": (1,),
+        "objectives": (goal("ttft", 2.0, 0.95), goal("tpot", 0.05, 0.95)), "keep": 1,
+    }  # fmt: skip
+    return PlanSearch(**{**given, **more})
+
+
+def test_formats_of_fewer_bits_than_the_models_own_are_tried_and_no_others():
+    tried = {
+        model: {way.weights for way in search.ways(small_search(model=model, weights=()))}
+        for model in ("llama-3.1-8b", "deepseek-v3", "gpt-oss-120b")
+    }
+    assert tried == {"llama-3.1-8b": {None, "f8e4m3", "i4"}, "deepseek-v3": {None, "i4"}, "gpt-oss-120b": {None}}
+
+
+def test_a_model_in_its_own_small_format_is_not_refused_for_the_room_of_a_larger_one():
+    """DeepSeek-V3 comes in FP8: eight H200s hold it."""
+    asked = small_search(model="deepseek-v3", devices=("nvidia-h200",), tp=(8,), pp=(1,), ep=(1,), kv=(None,))
+    found, refused = search.all_configurations(asked)
+    assert (len(found) > 0, refused) == (True, [])
+
+
+def test_limits_of_a_step_are_changed_one_at_a_time():
+    own = StepLimits(tokens=8192, sequences=1024)
+    asked = small_search(sequences=(0, 64), tokens=(0, 2048, 512))
+    assert search._limits(asked, own) == [(1024, 8192), (64, 8192), (1024, 2048), (512, 512)]
+    assert search._limits(small_search(sequences=(2048,), tokens=(0,)), own) == [(2048, 8192)]
+
+
+def test_a_smaller_step_leaves_more_room_for_the_cache_in_the_plan_and_in_the_simulation():
+    found, _ = search.all_configurations(small_search(sequences=(0,), tokens=(2048, 8192, 16384), kv=(None,)))
+    blocks = [configuration.what.memory.kv_blocks for configuration in found]
+    assert blocks == sorted(blocks, reverse=True)
+    assert len(set(blocks)) == 3
+    for configuration in found:
+        way = Way(device="nvidia-h100-sxm", runtime="vllm", weights=None, tp=1)
+        simulated = SimulationPlan(
+            question=search._asked(small_search(), way), tokens=configuration.tokens, sequences=configuration.sequences,
+            traffic=LoadPlan(url="simulated", steps=(LoadStep(concurrency=1),)),
+        )  # fmt: skip
+        assert service_of(simulated)[0].pool.limits.blocks == configuration.what.memory.kv_blocks
+
+
+def test_a_cache_of_half_the_bits_holds_twice_as_many_tokens():
+    one, other = (
+        search.all_configurations(small_search(sequences=(0,), tokens=(0,), kv=(kv,)))[0][0].what.memory.kv_tokens
+        for kv in (None, "f8e4m3")
+    )
+    assert other == pytest.approx(2 * one, rel=0.001)
+
+
+def test_no_plan_assumes_how_many_drafted_tokens_are_accepted():
+    with pytest.raises(DomainError, match="assumes no share") as refused:
+        draftings("eagle")
+    assert "--acceptance" in refused.value.remedy
+    assert [each.length for each in draftings("eagle", acceptance=0.6)] == [2, 4]
+    assert [each.length for each in draftings("mtp", acceptance=0.6)] == [1]
+    assert draftings(None) == ()
+    for wrong in ({"acceptance": 0.5}, {"lengths": (2,)}, {"spread": 0.1}):
+        with pytest.raises(DomainError, match="none is named"):
+            draftings(None, **wrong)
+    for wrong in ({"acceptance": 1.0}, {"acceptance": 0.5, "lengths": (0,)}, {"acceptance": 0.5, "spread": 0.9}):
+        with pytest.raises(DomainError, match="between 0 and 1"):
+            draftings("eagle", **wrong)
+
+
+@pytest.mark.parametrize(
+    ("model", "draft", "words"),
+    [
+        ("llama-3.1-8b", "mtp", "comes without a layer"),
+        ("llama-3.1-8b", "qwen3-0.6b", "cannot draft"),
+        ("llama-3.1-8b", "resnet50", "cannot draft"),
+    ],
+)
+def test_what_cannot_draft_is_refused_before_anything_is_searched(model, draft, words):
+    with pytest.raises(DomainError, match=words) as refused:
+        search.ways(small_search(model=model, drafts=draftings(draft, acceptance=0.5)))
+    assert refused.value.remedy
+
+
+@pytest.mark.parametrize("draft", ["eagle", "ngram", "llama-3.2-1b"])
+def test_drafts_that_are_right_more_often_never_need_more_time_a_token(draft):
+    """And what drafts by itself takes room and time: a head less than a model, n-grams none."""
+    fastest, room = [], []
+    for acceptance in (0.2, 0.5, 0.8):
+        asked = small_search(sequences=(0,), tokens=(0,), kv=(None,), drafts=draftings(draft, (3,), acceptance))
+        plain, drafted = search.all_configurations(asked)[0]
+        fastest.append(drafted.curve.tpot_s.min())
+        room.append(drafted.what.memory.kv_tokens / plain.what.memory.kv_tokens)
+    assert fastest == sorted(fastest, reverse=True)
+    assert len(set(fastest)) == 3
+    assert (room[0] == 1.0) == (draft == "ngram")
+    assert all(each <= 1 for each in room)
+
+
+def test_the_closed_form_of_drafts_is_what_is_simulated():
+    """One user at a time: no queue, no prompts of others; only steps that draft and verify."""
+    for draft in ("eagle", "ngram", "llama-3.2-1b"):
+        (drafting,) = draftings(draft, (3,), 0.6)
+        asked = small_search(sequences=(0,), tokens=(0,), kv=(None,), drafts=(drafting,), rate_per_s=0.02)
+        configuration = search.all_configurations(asked)[0][1]
+        candidate = search._candidate(asked, configuration, 1)
+        _, figures = search._simulated(asked, candidate)
+        # A last step drafts beyond the end; a model that drafts is priced with its own host time here, and with the
+        # larger one's there.
+        assert figures.tpot_s.mean == pytest.approx(configuration.curve.tpot_s[0], rel=0.06)
+
+
+def test_a_plan_says_its_formats_its_steps_and_what_it_was_told_of_drafts():
+    drafts = draftings("eagle", (3,), 0.7, 0.1)
+    answer = search.plan(small_search(objectives=(goal("tpot", 0.0065, 0.95),), drafts=drafts, kv=("f8e4m3",)))
+    document = answer.document()
+    best = document["plans"][0]
+    assert (best["kv"], best["drafting"]["acceptance"], best["max_model_len"]) == ("f8e4m3", 0.7, 660)
+    assert best["max_num_batched_tokens"] in {2048, 8192, 16384}
+    assert any("change its answers" in note for note in answer.notes)
+    card = plan_card(document, title="a plan")
+    assert any(
+        name == "drafts" and "0.7 ± 0.1 of them accepted, as was asked" in words for name, _, words in card.facts
+    )
+    rows = plan_table(document).rows
+    assert rows[0]["drafts"] == "eagle × 3"
