@@ -139,8 +139,8 @@ def command(model: str, form: str, **options: Any) -> None:
     inferometer plan yolo11n --frames 30 --streams 8 --on nvidia-jetson-orin-nano-8gb,raspberry-pi-5 --battery 50Wh
 
     Devices × formats of weights and cache × parallelism × limits of a step × drafts × replicas are compared in closed
-    form, and two pools, one of which reads prompts; the best are simulated, with more replicas where the simulation misses an objective, until enough are
-    confirmed. Exit code 1: there is no plan.
+    form, and two pools, one of which reads prompts; the best are simulated, with more replicas where the simulation
+    misses an objective, until enough are confirmed. Exit code 1: there is no plan.
     With --frames, devices are compared by the time of one inference. docs/serving.md has worked cases.
     """
     if options["frames"] is not None:

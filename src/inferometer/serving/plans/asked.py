@@ -92,8 +92,9 @@ class PlanSearch:
 
     Experts are spread over the devices that share layers, so `ep` goes up to `tp`. `sequences` and `tokens` are limits
     of a step to try (max_num_seqs, max_num_batched_tokens), 0 for the engine's own. `kv` are formats of the cache, None
-    for the model's own. `drafts` are tried beside a plan without any. `discount` is what a reservation takes off the price on demand.
-    `availability` is the share of time in which enough replicas are up, each of which is up for `replica_up` of it.
+    for the model's own. `drafts` are tried beside a plan without any. `discount` is what a reservation takes
+    off the price on demand. `availability` is the share of time in which enough replicas are up, each of which is up
+    for `replica_up` of it.
     `headroom` is a share of the rate that must be left. With `trace`, its requests come instead of drawn ones, at this
     rate, and the lengths are theirs. `day` are the loads of equal parts of a day, as shares of the rate: there are as
     many replicas in each as it needs. `prices` are USD an hour of one device, instead of the catalog's. `most_watts` is
@@ -114,7 +115,7 @@ class PlanSearch:
     pp: tuple[int, ...] = ()
     ep: tuple[int, ...] = ()
     sequences: tuple[int, ...] = (0, 64, 256)
-    # vLLM's advice: 2,048 for tokens that come evenly, more than 8,192 for throughput (docs, "Optimization and Tuning").
+    # vLLM's advice ("Optimization and Tuning"): 2,048 for tokens that come evenly, over 8,192 for throughput.
     tokens: tuple[int, ...] = (0, 2048, 16384)
     kv: tuple[str | None, ...] = (None, "f8e4m3")
     drafts: tuple[Drafting, ...] = ()

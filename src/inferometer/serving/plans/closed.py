@@ -125,8 +125,11 @@ def _gained(traffic: Traffic) -> float:
 
 
 def _decode_seconds(what: ServedReplica, traffic: Traffic, count: Any) -> Any:
-    """Steps that only decode. With drafts, or where sequences share out among stages and wait for the slowest, at a
-    few loads and in between on a line between their logarithms."""
+    """Steps that only decode.
+
+    With drafts, or where sequences share out among stages and wait for the slowest, they are computed at a few loads,
+    and lie on a line between their logarithms in between.
+    """
     if what.stages == 1 and traffic.drafts is None:
         return what.step.decode_seconds(count, traffic.prompt + traffic.generate / 2)
     some = np.unique(count[np.linspace(0, len(count) - 1, _FEW).round().astype(int)])

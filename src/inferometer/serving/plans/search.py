@@ -75,6 +75,7 @@ _TRIES_OF_POOLS = 6  # simulations of plans with a pool that reads prompts
 _WORTH_SHOWING = 2.0  # times what the best plan costs: pools beyond that are not tried
 _SIMULATED_OF_POOLS = 12  # replicas of both; of more pools a share is simulated
 _MOST_OTHERS, _TRIES_OF_OTHERS = 6, 3  # devices beside those of the best plans, and simulations for each
+_TEMPLATE, _LENGTHS = 64, 256  # tokens that a chat's template adds (Llama 3.1's some 40), and steps of the limit
 _WORTH_PROCESSES = 150  # ways to serve a model: some three seconds of one core
 _LEAST_CORES, _MOST_PROCESSES = 4, 16  # with two, beginning a process costs what it saves
 _AT_ONCE = 3  # simulations ahead of the one that is asked for, where there are workers for them
@@ -345,7 +346,7 @@ def ways(search: PlanSearch) -> list[Way]:
         for ep in dict.fromkeys(search.ep or ((1, tp) if experts else (1,)))
         if ep <= tp
     ]
-    fewer = [name for name in _WEIGHTS if dtype(name).bits < _FEWER * _own_bits(graph)]
+    fewer = [name for name in _WEIGHTS if dtype(name).bits < _FEWER * own_bits(graph)]
     kinds = product(
         search.devices or _priced(), search.runtimes or (serving_engine(),), search.weights or (None, *fewer)
     )
@@ -360,7 +361,7 @@ def ways(search: PlanSearch) -> list[Way]:
 
 
 def _require_drafts(model: Any, graph: Graph, drafting: Drafting) -> None:
-    """A model that drafts has the same tokens; a layer for several of them is a part of the model or it is not there."""
+    """A model that drafts has the same tokens; a layer for several of them is part of the model or is not there."""
     if drafting.head is None:
         own, others = (each.metadata.get("vocab_size") for each in (graph, model_graph(drafting.draft)))
         if own != others:
@@ -376,7 +377,7 @@ def _require_drafts(model: Any, graph: Graph, drafting: Drafting) -> None:
         )
 
 
-def _own_bits(graph: Graph) -> float:
+def own_bits(graph: Graph) -> float:
     """Bits of a weight in the model's own format, on average; one that names none is stored as its graph says."""
     stored = [
         (tensor.elements, dtype(tensor.dtype or graph.precision or "f32").bits, n) for tensor, n in graph.weights()
@@ -461,12 +462,25 @@ def _replica(question: Question, drafting: Drafting | None) -> ServedReplica:
 
 
 def longest_request(search: PlanSearch) -> int:
-    """Tokens of the longest prompt with its answer that a plan is for: of many drawn, where they are drawn."""
+    """What an engine must take at most (max_model_len): the longest prompt with its answer, of many that are drawn.
+
+    With room for the words that a chat's template adds, and no more than the model's own context.
+    """
     if search.trace is not None:
-        return int((search.trace.input_tokens + search.trace.output_tokens).max())
-    rng = np.random.default_rng(search.seed)
-    drawn = (draw(lengths, _MOST_REQUESTS, rng) for lengths in (search.prompt, search.generate))
-    return int(sum(lengths.max() for lengths in drawn))
+        longest = int((search.trace.input_tokens + search.trace.output_tokens).max())
+    else:
+        rng = np.random.default_rng(search.seed)
+        drawn = (draw(lengths, _MOST_REQUESTS, rng) for lengths in (search.prompt, search.generate))
+        longest = int(sum(lengths.max() for lengths in drawn))
+    rounded = -(-(longest + _TEMPLATE) // _LENGTHS) * _LENGTHS
+    context = _context(search.model)
+    return rounded if context is None else min(rounded, context)
+
+
+def _context(model: Any) -> int | None:
+    """The longest sequence of a catalog's model, where it is known."""
+    known = model_named(model).context if isinstance(model, str) and row_named("models", model) else None
+    return None if known is None else int(float(known))
 
 
 def _asked(search: PlanSearch, way: Way, prompt: int | None = None, generate: int | None = None) -> Question:
@@ -500,7 +514,7 @@ def _require_room(question: Question, devices: int) -> None:
     graph, memory, asked = question.graph, question.device.memory, question.workload.precision.weights
     if memory is None or memory.room is None:
         return
-    needed = graph.parameters * float(dtype(asked).bits if asked else _own_bits(graph)) / 8 / devices
+    needed = graph.parameters * float(dtype(asked).bits if asked else own_bits(graph)) / 8 / devices
     if needed > float(memory.room):
         raise DomainError(f"{graph.name} does not fit: {needed / 1e9:.0f} GB of weights on {question.device.name}.")
 
