@@ -219,8 +219,8 @@ def plan(  # noqa: PLR0913 - everything that a plan depends on
             most_devices=most_devices, most_watts=max_power_w, day=tuple(day),
             prices=tuple((device_named(name).name, usd) for name, usd in (prices or {}).items()),
             link=link_named(link) if isinstance(link, str) else link,
-            availability=availability, replica_up=replica_up, headroom=headroom, discount=discount, fallback=fallback, edge=first, keep=keep,
-            seed=seed, options=options or Given(),
+            availability=availability, replica_up=replica_up, headroom=headroom, discount=discount, fallback=fallback,
+            edge=first, keep=keep, seed=seed, options=options or Given(),
         ),
         engine=engine,
     )  # fmt: skip

@@ -675,3 +675,64 @@ def test_a_plan_says_its_formats_its_steps_and_what_it_was_told_of_drafts():
     )
     rows = plan_table(document).rows
     assert rows[0]["drafts"] == "eagle × 3"
+
+
+# What holds of every search
+
+
+@pytest.fixture(scope="module")
+def ways_of_an_8b():
+    asked = small_search(devices=("nvidia-h100-sxm", "nvidia-l40s"), weights=(None, "f8e4m3"), tokens=(0,))
+    return asked, search.all_configurations(asked)
+
+
+def best_of(asked, known, **more):
+    return search.plan_of(replace(asked, **more), map, None, known).plans[0]
+
+
+@pytest.mark.parametrize(
+    ("goal_", "field"), [("smallest", "count"), ("cheapest", "usd_per_hour"), ("greenest", "watts")]
+)
+def test_more_demand_never_needs_less(ways_of_an_8b, goal_, field):
+    asked, known = ways_of_an_8b
+    needed = [getattr(best_of(asked, known, rate_per_s=rate, goal=goal_), field) for rate in (1.0, 15.0, 31.0, 120.0)]
+    assert needed == sorted(needed)
+    assert needed[-1] > needed[0]
+
+
+def test_a_lower_price_never_makes_the_winner_dearer(ways_of_an_8b):
+    asked, known = ways_of_an_8b
+    for device in asked.devices:
+        before = dict.fromkeys(asked.devices, 2.0)
+        dear = best_of(asked, known, rate_per_s=31.0, prices=tuple(before.items()))
+        for price in (1.9, 0.7, 0.0):
+            cheap = best_of(asked, known, rate_per_s=31.0, prices=tuple((before | {device: price}).items()))
+            assert cheap.usd_per_hour <= dear.usd_per_hour
+            dear = cheap
+
+
+@pytest.mark.parametrize(
+    ("more", "words", "change"),
+    [
+        ({"objectives": (goal("tpot", 1e-4, 0.95),)}, "binds", "--slo"),
+        ({"rate_per_s": 1e4, "most_devices": 2}, "number of devices binds", "--max-devices"),
+        ({"most_watts": 10.0}, "power binds", "--max-power"),
+    ],
+)
+def test_no_plan_says_what_binds_and_what_to_change(ways_of_an_8b, more, words, change):
+    asked, known = ways_of_an_8b
+    answer = search.plan_of(replace(asked, **more), map, None, known)
+    assert (answer.plans, words in answer.why_not, change in answer.why_not) == ((), True, True), answer.why_not
+
+
+def test_objectives_that_are_met_one_by_one_alone_say_what_to_change():
+    found = [configured(curve=curve(ttft=(0.1, 0.2, 0.4, 0.8), tpot=(0.04, 0.03, 0.02, 0.01)))]
+    said = search._why_not(searched(objectives=(goal("ttft", 0.1), goal("tpot", 0.01))), found, [], [], [])
+    assert "at once" in said
+    assert "--draft" in said
+
+
+def test_a_model_that_fits_nowhere_is_refused_with_what_to_change():
+    answer = search.plan(small_search(model="llama-3.1-405b"))
+    assert "fits on none" in answer.why_not
+    assert "--tp" in answer.why_not

@@ -1,9 +1,10 @@
 """A plan as files that start it, with every figure of it: the engine's command, docker compose, Kubernetes, Dynamo.
 
-What cannot be started as it was planned is refused. Options are those of vLLM 0.12 to 0.19 (docs.vllm.ai, CLI), SGLang 0.5
-(docs.sglang.io, "Server Arguments") and TensorRT-LLM 1.2 (`trtllm-serve serve`, and its LLM API for the file). Two pools: vLLM's NixlConnector (docs.vllm.ai, features/nixl_connector_usage), SGLang's
-disaggregation modes and its router (docs.sglang.io, advanced_features/pd_disaggregation), and DynamoGraphDeployment
-with `--disaggregation-mode` (ai-dynamo/dynamo, examples/backends/*/deploy/disagg.yaml), as of 2026.
+What cannot be started as it was planned is refused. Options are those of vLLM 0.12 to 0.19 (docs.vllm.ai, CLI), SGLang
+0.5 (docs.sglang.io, "Server Arguments") and TensorRT-LLM 1.2 (`trtllm-serve serve`, and its LLM API for the file beside
+it). Two pools: vLLM's NixlConnector (docs.vllm.ai, features/nixl_connector_usage), SGLang's disaggregation modes and
+its router (docs.sglang.io, advanced_features/pd_disaggregation), and DynamoGraphDeployment with `--disaggregation-mode`
+(ai-dynamo/dynamo, examples/backends/*/deploy/disagg.yaml), as of 2026.
 """
 
 from __future__ import annotations

@@ -822,7 +822,7 @@ def _explained(search: PlanSearch, plans: list[ServingPlan]) -> Iterator[Serving
         elif not index:
             yield replace(each, why=f"the {search.goal} that meets every objective")
         else:
-            more = mine / best - 1
+            more = mine / best - 1 if best else float(mine > 0)  # what costs nothing has no share of it
             devices = f"{each.count} devices instead of {plans[0].count}"
             gain = _better_at(each, plans[0])
             lost = f"{words} {more:.1%} more: {devices}" if more > _SAME else f"{words} the same and came second"
@@ -848,9 +848,12 @@ def _why_not(
     refused: list[str],
     rejected: list[str],
 ) -> str:
-    """Which constraint binds, and by how much."""
+    """Which constraint binds, by how much, and what to change."""
     if not found:
-        return f"The model fits on none of the {len(refused)} ways to serve it. {refused[0] if refused else ''}"
+        return (
+            f"The model fits on none of the {len(refused)} ways to serve it. {refused[0] if refused else ''} "
+            "Allow more devices a replica (--tp, --pp), larger ones (--on), or fewer bits (--weights i4 --kv f8e4m3)."
+        )
     worst = []
     for goal in search.objectives:
         least, where = min(
@@ -862,17 +865,22 @@ def _why_not(
                 f"as much, on {where.size} × {where.device} with nobody else there."
             )
     if worst:
-        return " ".join(worst)
+        return f"{' '.join(worst)} Allow that in --slo, or try more devices a replica (--tp), fewer bits or --draft."
     if not candidates:
-        return "No configuration meets all objectives at once, though each of them is met by some."
+        return (
+            "No configuration meets all objectives at once, though each of them is met by some. Allow more in one of "
+            "--slo, or try more devices a replica (--tp), fewer bits (--weights, --kv) or --draft."
+        )
     fewest = min(each.count for each in candidates)
     if fewest > search.most_devices:
         return (
             f"The number of devices binds: {fewest} are needed and {search.most_devices} may be used, "
-            f"{fewest / search.most_devices:.2g} times as many."
+            f"{fewest / search.most_devices:.2g} times as many. Say --max-devices {fewest}, or ask for less."
         )
     lightest = min((each.watts for each in candidates if each.watts is not None), default=None)
     if search.most_watts is not None and (lightest is None or lightest > search.most_watts):
         known = "nobody knows what any of them draws" if lightest is None else f"the least is {lightest:,.0f} W"
-        return f"The power binds: {known}, and {search.most_watts:,.0f} W may be drawn."
-    return f"No simulation met the objectives. The last: {rejected[-1] if rejected else 'none was tried'}"
+        more = "" if lightest is None else f" Say --max-power {ceil(lightest)}W, or ask for less."
+        return f"The power binds: {known}, and {search.most_watts:,.0f} W may be drawn.{more}"
+    last = rejected[-1] if rejected else "none was tried."
+    return f"No simulation met the objectives. The last: {last} Allow more in --slo, or more in --max-devices."
