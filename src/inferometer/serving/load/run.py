@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from secrets import randbits
 from typing import TYPE_CHECKING, Self
 
 import numpy as np
@@ -218,7 +219,9 @@ class _Test:
         pool = Pool(address, plan.security)
         server = await facts_of(pool, endpoint)
         endpoint = replace(endpoint, model=_model(plan, server), extra=_extra(endpoint, server))
-        maker = await prompt_maker(pool, endpoint, server, plan.seed, plan.timeout_s, tokenizer=plan.tokenizer)
+        words = randbits(32) if plan.words is None else plan.words
+        endpoint = replace(endpoint, noise=words)
+        maker = await prompt_maker(pool, endpoint, server, words, plan.timeout_s, tokenizer=plan.tokenizer)
         facts = Facts(endpoint=endpoint, server=server, maker=maker, clock_s=time.time() - time.perf_counter())
         several = Several(Setup(endpoint=endpoint, maker=maker, security=plan.security), plan.processes)
         players: Here | Several = Here(endpoint=endpoint, maker=maker, pool=pool)
