@@ -77,7 +77,7 @@ def draftings(
     if acceptance is None:
         raise DomainError(
             f"How many tokens of {draft} are accepted depends on the traffic: a plan assumes no share.",
-            remedy="Measure it on your requests (vLLM logs it as SpecDecoding metrics), and say it: --acceptance 0.6.",
+            remedy="Measure it on your requests (`inferometer load` reads it of vLLM), and say it: --acceptance 0.6.",
         )
     # One layer of MTP is trained to draft one token (DeepSeek-V3, arXiv:2412.19437, 2.2).
     return tuple(
