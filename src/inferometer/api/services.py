@@ -1,10 +1,10 @@
 """The verbs about services: `load` measures one, `simulate` predicts one, `plan` finds one."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, Literal, Unpack
 
-from inferometer.core.device import Device
+from inferometer.core.device import Device, Link
 from inferometer.core.errors import DomainError
 from inferometer.core.graph import Graph
 from inferometer.core.profile import Profile
@@ -12,6 +12,8 @@ from inferometer.core.served import Objective, parse_objective
 from inferometer.core.traffic.arrivals import Arrivals, Process
 from inferometer.core.traffic.lengths import Lengths, listed_lengths, parse_lengths
 from inferometer.core.traffic.traces import RequestTrace, read_trace
+from inferometer.known import device as device_named
+from inferometer.known import link as link_named
 from inferometer.predict.ask import taking
 from inferometer.predict.asked import AskedOfService
 from inferometer.predict.fields import fields_that, in_python, require_fields
@@ -155,8 +157,20 @@ def plan(  # noqa: PLR0913 - everything that a plan depends on
     tp: Iterable[int] = (),
     pp: Iterable[int] = (),
     ep: Iterable[int] = (),
+    kv: Iterable[str | None] = (None, "f8e4m3"),
+    max_num_seqs: Iterable[int] = (0, 64, 256),
+    max_num_batched_tokens: Iterable[int] = (0, 2048, 16384),
+    draft: str | None = None,
+    draft_length: Iterable[int] = (),
+    acceptance: float | None = None,
+    acceptance_spread: float = 0.0,
     most_devices: int = 256,
+    max_power_w: float | None = None,
+    prices: Mapping[str, float] | None = None,
+    day: Iterable[float] = (),
+    link: str | Link | None = None,
     availability: float | None = None,
+    replica_up: float = 0.99,
     headroom: float = 0.0,
     discount: float = 0.0,
     fallback: float | None = None,
@@ -172,12 +186,16 @@ def plan(  # noqa: PLR0913 - everything that a plan depends on
     """The best ways to serve a model: `plan("llama-3.3-70b", rate=50, slo="ttft_p95<=1s,tpot_p95<=50ms").plans[0]`.
 
     `engine` is where they are compared: in this process, in several ("local:4"), or on Dask ("dask://HOST:PORT").
+    `max_num_seqs` and `max_num_batched_tokens` are limits of a step to try, 0 for the engine's own. `draft` (a model,
+    "eagle", "mtp" or "ngram") is tried beside plans without one, and needs the share of its tokens that is accepted.
+    `prices` are USD an hour of one device, `day` the loads of equal parts of a day as shares of the rate, `link` lies
+    between machines and pools.
     With `trace` the requests of a file are served, as they came or at `rate`.
     `fallback` is the share of the rate that devices at the edge hand on; with `edge`, the device that answers first,
     the answer's own `edge` says what it does and what a user sees of both.
     """
     from inferometer.predict.options import Options as Given  # noqa: PLC0415 - the search, for this alone
-    from inferometer.serving.plans.asked import EdgeAsked, PlanSearch  # noqa: PLC0415 - as above
+    from inferometer.serving.plans.asked import EdgeAsked, PlanSearch, draftings  # noqa: PLC0415 - as above
     from inferometer.serving.plans.search import plan as search  # noqa: PLC0415 - as above
 
     if edge is None and (edge_model is not None or edge_weights is not None):
@@ -195,9 +213,14 @@ def plan(  # noqa: PLR0913 - everything that a plan depends on
             prompt=_lengths(prompt) if played is None else listed_lengths(played.input_tokens, played.name),
             generate=_lengths(generate) if played is None else listed_lengths(played.output_tokens, played.name),
             objectives=_objectives(slo), goal=goal, devices=tuple(devices), runtimes=tuple(runtimes),
-            weights=tuple(weights), tp=tuple(tp), pp=tuple(pp), ep=tuple(ep), most_devices=most_devices,
-            availability=availability, headroom=headroom, discount=discount, fallback=fallback, edge=first, keep=keep,
-            seed=seed, options=options or Given(),
+            weights=tuple(weights), tp=tuple(tp), pp=tuple(pp), ep=tuple(ep), kv=tuple(kv),
+            sequences=tuple(max_num_seqs), tokens=tuple(max_num_batched_tokens),
+            drafts=draftings(draft, tuple(draft_length), acceptance, acceptance_spread),
+            most_devices=most_devices, most_watts=max_power_w, day=tuple(day),
+            prices=tuple((device_named(name).name, usd) for name, usd in (prices or {}).items()),
+            link=link_named(link) if isinstance(link, str) else link,
+            availability=availability, replica_up=replica_up, headroom=headroom, discount=discount, fallback=fallback,
+            edge=first, keep=keep, seed=seed, options=options or Given(),
         ),
         engine=engine,
     )  # fmt: skip

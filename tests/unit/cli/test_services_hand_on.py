@@ -50,7 +50,8 @@ def test_every_option_of_a_load_test_is_in_its_plan(tmp_path):
         "2,4", "--arrivals", "gamma", "--burstiness", "0.5", "--saturate", "--requests", "7", "--duration", "2min",
         "--warmup", "0", "--rounds", "3", "--prompt", "11", "--generate", "5", "--shared-prefix", "16:3", "--turns",
         "2", "--think", "1.5s", "--slo", "ttft_p95<=1s", "--slo", "tpot<=50ms", "--processes", "4", "--timeout", "9s",
-        "--header", "A: b", "--stop-early", "--ca", str(template), "--insecure", "--device", "d", "--seed", "8",
+        "--header", "A: b", "--stop-early", "--ca", str(template), "--insecure", "--device", "d", "--same-words",
+        "--seed", "8",
     )  # fmt: skip
     gamma = {"process": "gamma", "burstiness": 0.5}
     assert found.steps == tuple(LoadStep(arrivals=Arrivals(rate_per_s=rate, **gamma)) for rate in (2.0, 4.0))
@@ -62,6 +63,7 @@ def test_every_option_of_a_load_test_is_in_its_plan(tmp_path):
     assert (found.prompt, found.generate, found.sharing, found.objectives) == (fixed(11), fixed(5), TALK, GOALS)
     assert (found.processes, found.timeout_s, found.headers) == (4, 9.0, (("A", "b"),))
     assert (found.security, found.device, found.seed) == (Security(authorities=template, insecure=True), "d", 8)
+    assert (found.words, planned("--rate", "1").words) == (8, None)
     assert (found.trace, found.command) == (None, "typed")
 
 

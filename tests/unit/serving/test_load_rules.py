@@ -54,7 +54,7 @@ from inferometer.serving.load.processes import _share
 from inferometer.serving.load.profile import Facts, _environment, _model_name, phases_of, summary_of, workload_of
 from inferometer.serving.load.prompts import WORDS, PromptMaker
 from inferometer.serving.load.rounds import RequestRow, RoundRows, joined, rows_of, token_gaps
-from inferometer.serving.load.run import level_of
+from inferometer.serving.load.run import _drafted, level_of
 from inferometer.serving.load.server import ServerFacts, parse_metrics, telemetry_of
 from inferometer.serving.load.sse import SseReader
 
@@ -772,3 +772,13 @@ def test_phases_are_the_medians_a_client_sees():
         "prefill": (0.5, (0.5, 0.25, 0.75)), "decode": (0.875, (0.25, 0.875, 1.125)),
     }  # fmt: skip
     assert phases((None, None, None)) == {"request": (2.0, (1.0, 2.0, 3.0))}
+
+
+@pytest.mark.parametrize(("length", "acceptance"), [(1, 0.85), (3, 0.6), (5, 0.3)])
+def test_what_a_server_kept_of_its_drafts_is_said_as_the_chance_of_a_token(length, acceptance):
+    """The share of all drafted tokens is less: one that was not kept takes those after it along."""
+    kept = sum(acceptance**at for at in range(1, length + 1))
+    counters = {"drafts": 1000.0, "drafted_tokens": 1000.0 * length, "accepted_tokens": 1000 * kept}
+    assert f"--acceptance {acceptance:.2f}" in _drafted(counters)
+    read = parse_metrics('vllm:spec_decode_num_drafts_total{a="b"} 3\nvllm:spec_decode_num_draft_tokens_total 9\n')
+    assert read == {"drafts": 3.0, "drafted_tokens": 9.0}

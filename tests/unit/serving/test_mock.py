@@ -12,6 +12,8 @@ from inferometer.core.traffic.demand import open_demand
 from inferometer.core.traffic.lengths import Lengths
 from inferometer.known.schedulers import scheduler_of
 from inferometer.serving.load.apis import AudioAsked, Endpoint, noise_wav, parse_address
+from inferometer.serving.load.plan import LoadPlan, LoadStep
+from inferometer.serving.load.run import _Test
 from inferometer.serving.mock import server
 from inferometer.serving.mock.engine import MockEngine
 from inferometer.serving.mock.server import MockServer
@@ -229,3 +231,44 @@ def test_a_header_that_claims_a_day_of_sound_is_refused(rate):
     chat = {"messages": [{"role": "user", "content": [part]}], "max_tokens": 2}
     ((status, text),) = served(("POST", "/v1/chat/completions", chat))
     assert (status, "s of sound" in text) == (400, True)
+
+
+@pytest.mark.parametrize("same", [False, True])
+def test_a_load_test_finds_nothing_of_the_one_before_in_the_cache_unless_it_asks_for_that(same):
+    async def play():
+        engine = MockEngine(service(blocks=4000, tokens=2048), asyncio.get_running_loop().time, speed=100.0)
+        listening = await MockServer(engine, "tiny").serve("127.0.0.1", 0)
+        host, port = listening.sockets[0].getsockname()[:2]
+        plan = LoadPlan(
+            url=f"http://{host}:{port}", steps=(LoadStep(concurrency=2),), requests=6, words=5 if same else None,
+            prompt=Lengths(kind="fixed", mean=200), generate=Lengths(kind="fixed", mean=2),
+        )  # fmt: skip
+        hits, asked = [], []
+        async with listening:
+            task = asyncio.get_running_loop().create_task(engine.run())
+            for _ in range(2):
+                await _Test(plan, None, None).run()
+                metrics = engine.metrics()
+                hits.append(metrics["vllm:prefix_cache_hits_total"])
+                asked.append(metrics["vllm:prefix_cache_queries_total"])
+            task.cancel()
+            await asyncio.wait(asyncio.all_tasks() - {asyncio.current_task()}, timeout=5)  # connections that end
+        return hits[0] / asked[0], (hits[1] - hits[0]) / (asked[1] - asked[0])
+
+    first, second = asyncio.run(play())
+    assert first < 0.1
+    assert (second > 0.5) == same
+    assert second < 0.1 or same
+
+
+def test_no_image_or_sound_of_a_test_is_one_of_another_test():
+    bodies = {
+        endpoint.body("x", output=1, input_tokens=1, index=index)
+        for endpoint in (
+            Endpoint(address=parse_address("http://h"), api="chat", model="m", noise=noise, images=(1, 4, 4),
+                     audio=AudioAsked(seconds=0.01))
+            for noise in (0, 1)
+        )
+        for index in range(3)
+    }  # fmt: skip
+    assert len(bodies) == 6

@@ -1,13 +1,12 @@
 """The sums behind a plan: what a device draws, how long a request stays, and when a servers' answer is there."""
 
 import csv
-from dataclasses import MISSING, fields, replace
+from dataclasses import fields, replace
 from itertools import permutations
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
-import yaml
 from click.testing import CliRunner
 
 from inferometer.cli.run import cli
@@ -16,11 +15,17 @@ from inferometer.core.served import Distribution, LevelFigures, Objective
 from inferometer.core.traffic.demand import Agents
 from inferometer.core.traffic.demand import made_up as made_up_agents
 from inferometer.core.traffic.lengths import Lengths
+from inferometer.predict.served.memory import StepLimits
+from inferometer.predict.served.steady import Traffic
+from inferometer.serving.load.plan import LoadPlan, LoadStep
 from inferometer.serving.plans import closed, edge, search
-from inferometer.serving.plans.asked import EdgeAsked, PlanSearch, ServingPlan, parallel_words
-from inferometer.serving.plans.launch import launch_files, serve_command
+from inferometer.serving.plans.asked import EdgeAsked, PlanSearch, ServingPlan, draftings, parallel_words
 from inferometer.serving.plans.regions import Region, plan_regions, read_regions
+from inferometer.serving.plans.search import Way
 from inferometer.serving.plans.tiers import edge_tier
+from inferometer.serving.simulate.building import service_of
+from inferometer.serving.simulate.plan import SimulationPlan
+from inferometer.understand.view.serving import plan_card, plan_table
 
 
 def test_a_device_draws_its_idle_power_while_it_waits(monkeypatch):
@@ -32,9 +37,7 @@ def test_a_device_draws_its_idle_power_while_it_waits(monkeypatch):
 def test_a_request_stays_for_its_first_token_and_a_step_for_each_other(monkeypatch):
     monkeypatch.setattr(closed, "_times", lambda *_: SimpleNamespace(own=0.5, extra=0.2, share=0.2))
     step = SimpleNamespace(decode_seconds=lambda count, _context: np.full_like(count, 0.1))
-    curve = closed.load_curve(
-        SimpleNamespace(memory=None, step=step, stages=1), SimpleNamespace(prompt=100, generate=11), 4
-    )
+    curve = closed.load_curve(SimpleNamespace(memory=None, step=step, stages=1), Traffic(prompt=100, generate=11), 4)
     assert curve.ttft_s[0] == pytest.approx(0.5 + 0.1 / 2)
     assert curve.tpot_s[0] == pytest.approx(0.1 + 0.2 / 11)  # a prompt of another is read meanwhile
     assert curve.sequences / curve.rate_per_s == pytest.approx(curve.ttft_s + 10 * curve.tpot_s)
@@ -227,8 +230,8 @@ def test_pipelines_and_spread_experts_are_tried_where_they_may_help():
 
     def split(model, **more):
         asked = PlanSearch(model=model, rate_per_s=1.0, prompt=Lengths(kind="fixed", mean=50), devices=("d",),
-                           generate=Lengths(kind="fixed", mean=5), weights=(None,), **more)  # fmt: skip
-        return [way[3:] for way in search.ways(asked)]
+                           generate=Lengths(kind="fixed", mean=5), weights=(None,), kv=(None,), **more)  # fmt: skip
+        return [(way.tp, way.pp, way.ep) for way in search.ways(asked)]
 
     assert split("llama-3.2-1b") == [(1, 1, 1), (2, 1, 1), (4, 1, 1), (8, 1, 1), (8, 2, 1)]
     assert split("mixtral-8x7b", tp=(1, 4)) == [(1, 1, 1), (4, 1, 1), (4, 1, 4), (4, 2, 1), (4, 2, 4)]
@@ -295,12 +298,15 @@ def test_a_few_replicas_are_simulated_with_their_share_of_the_load(monkeypatch):
             pp=2,
             ep=1,
             sequences=64,
+            tokens=2048,
+            kv="f8e4m3",
+            drafting=None,
             readers=0,
         )
         assert search._simulated(given, candidate) == ("level", ("level", given.objectives))
         plan = asked.pop()
         traffic = plan.traffic
-        assert (plan.replicas, plan.sequences) == (min(2, replicas), 64)
+        assert (plan.replicas, plan.sequences, plan.tokens) == (min(2, replicas), 64, 2048)
         assert (traffic.steps[0].arrivals.rate_per_s, traffic.requests, traffic.seed) == (rate, count, 7)
         assert (traffic.prompt, traffic.generate, traffic.objectives) == (
             given.prompt,
@@ -308,8 +314,8 @@ def test_a_few_replicas_are_simulated_with_their_share_of_the_load(monkeypatch):
             given.objectives,
         )
         assert plan.question == {
-            "on": "d", "runtime": "vllm", "weights": "i4", "tp": 4, "pp": 2, "ep": 1, "options": given.options,
-            "prompt": None, "generate": None,
+            "on": "d", "runtime": "vllm", "weights": "i4", "kv": "f8e4m3", "tp": 4, "pp": 2, "ep": 1,
+            "options": given.options, "prompt": None, "generate": None,
         }  # fmt: skip
 
 
@@ -328,6 +334,9 @@ def test_sessions_are_judged_at_the_rate_that_was_asked_for():
         pp=1,
         ep=1,
         sequences=256,
+        tokens=8192,
+        kv=None,
+        drafting=None,
         readers=0,
     )
     level, figures = search._simulated(given, candidate)
@@ -405,70 +414,6 @@ def test_a_device_keeps_up_with_whole_streams_within_its_cooling(monkeypatch, la
         (warm,) = edge.edge_plans(given).plans
         assert (warm.streams, warm.latency_s) == (streams // 2, 2 * latency_s)
         assert warm.why.endswith("once it is warm")
-
-
-def serving_plan(**more):
-    given = {
-        "device": "nvidia-h200", "count": 4, "runtime": "vllm", "weights": None, "tp": 2, "replicas": 2, "spare": 0,
-        "max_num_seqs": 256, "utilisation": 0.5, "headroom": 1.0, "kv_share": 0.1, "requests": 100,
-    }  # fmt: skip
-    empty = dict.fromkeys(field.name for field in fields(ServingPlan) if field.default is MISSING)
-    return ServingPlan(**{**empty, **given, **more})
-
-
-@pytest.mark.parametrize(
-    ("runtime", "command"),
-    [
-        ("vllm", "vllm serve meta-llama/Llama-3.1-8B --tensor-parallel-size 2 --max-num-seqs 256"),
-        ("sglang", "python3 -m sglang.launch_server --model-path meta-llama/Llama-3.1-8B --tp 2 --max-running-requests 256"),  # noqa: E501 - one line
-        ("trtllm", "trtllm-serve serve meta-llama/Llama-3.1-8B --tp_size 2 --max_batch_size 256"),
-    ],
-)  # fmt: skip
-def test_a_plan_becomes_its_engine_s_command(runtime, command):
-    words, doubt = serve_command(serving_plan(runtime=runtime), "llama-3.1-8b")
-    assert (" ".join(words), doubt) == (command, [])
-    assert command in launch_files(serving_plan(runtime=runtime), "llama-3.1-8b")["serve.sh"]
-
-
-@pytest.mark.parametrize(
-    ("runtime", "words"),
-    [
-        ("vllm", "--pipeline-parallel-size 2 --enable-expert-parallel"),
-        ("sglang", "--pp-size 2 --ep-size 8"),
-        ("trtllm", "--pp_size 2 --ep_size 8"),
-    ],
-)
-def test_a_plan_over_machines_says_so_and_how_it_is_split(runtime, words):
-    command, doubt = serve_command(serving_plan(runtime=runtime, tp=8, pp=2, ep=8), "llama-3.1-8b")
-    assert " ".join(command).endswith(words)
-    assert any("has 16 devices" in line for line in doubt)
-
-
-def test_weights_are_made_on_load_or_said_to_be_needed():
-    words, doubt = serve_command(serving_plan(weights="f8e4m3"), "llama-3.1-8b")
-    assert (words[-2:], doubt) == (["--quantization", "fp8"], [])
-    words, doubt = serve_command(serving_plan(weights="i4"), "llama-3.1-8b")
-    assert "--quantization" not in words
-    assert "name a checkpoint" in doubt[0]
-    assert serve_command(serving_plan(), "/models/mine")[0][2] == "/models/mine"
-    with pytest.raises(DomainError, match="no launch files for llamacpp"):
-        launch_files(serving_plan(runtime="llamacpp"), "llama-3.1-8b")
-
-
-@pytest.mark.parametrize("runtime", ["vllm", "sglang"])
-def test_every_replica_has_devices_of_its_own_in_compose_and_in_kubernetes(runtime):
-    plan = serving_plan(runtime=runtime)
-    files, (words, _) = launch_files(plan, "llama-3.1-8b"), serve_command(plan, "llama-3.1-8b")
-    services = yaml.safe_load(files["compose.yaml"])["services"]
-    devices = [each["deploy"]["resources"]["reservations"]["devices"][0]["device_ids"] for each in services.values()]
-    assert devices == [["0", "1"], ["2", "3"]]
-    assert [each["ports"] for each in services.values()] == [["8000:8000"], ["8001:8000"]]
-    assert all(each["entrypoint"][: len(words)] == words for each in services.values())
-    deployment, service = yaml.safe_load_all(files["kubernetes.yaml"])
-    (container,) = deployment["spec"]["template"]["spec"]["containers"]
-    assert (deployment["spec"]["replicas"], container["resources"]["limits"]) == (2, {"nvidia.com/gpu": 2})
-    assert container["command"][: len(words)] == words
-    assert service["spec"]["selector"] == deployment["spec"]["selector"]["matchLabels"]
 
 
 def test_the_best_of_each_device_stands_beside_the_winner_and_equal_plans_once(monkeypatch):
@@ -550,28 +495,6 @@ def test_two_pools_are_shown_where_they_win_and_beside_the_winner_where_they_do_
     assert loses.document()["apart"]["why"].startswith("costs")
 
 
-@pytest.mark.parametrize("runtime", ["vllm", "sglang", "trtllm"])
-def test_two_pools_start_as_a_graph_of_dynamo_and_as_servers_of_each(runtime):
-    plan = serving_plan(runtime=runtime, readers=3, reader_tp=1, reader_ep=1)
-    files = launch_files(plan, "llama-3.1-8b")
-    services = yaml.safe_load(files["dynamo.yaml"])["spec"]["services"]
-    workers = {each["subComponentType"]: each for name, each in services.items() if name != "Frontend"}
-    assert {mode: (each["replicas"], each["resources"]["limits"]["gpu"]) for mode, each in workers.items()} == {
-        "prefill": (3, "1"), "decode": (2, "2"),
-    }  # fmt: skip
-    for mode, each in workers.items():
-        container = each["extraPodSpec"]["mainContainer"]
-        assert container["command"] == ["python3", "-m", f"dynamo.{runtime}"]
-        assert container["args"][1] == "meta-llama/Llama-3.1-8B"
-        assert container["args"][container["args"].index("--disaggregation-mode") + 1] == mode
-    assert ("prefill.sh" in files) == (runtime != "trtllm")
-    if runtime == "vllm":
-        assert """--kv-transfer-config '{"kv_connector":"NixlConnector","kv_role":"kv_both"}'""" in files["decode.sh"]
-    if runtime == "sglang":
-        assert "--disaggregation-mode prefill" in files["prefill.sh"]
-        assert '--prefill "$url" 8998' in files["router.sh"]
-
-
 # Regions
 
 
@@ -623,3 +546,193 @@ def test_the_table_of_regions_has_a_row_each_and_their_sum(tmp_path):
     rows = list(csv.DictReader(done.output.splitlines()))
     assert [row["name"] for row in rows] == ["eu", "us", "together"]
     assert float(rows[2]["usd_per_hour"]) == pytest.approx(sum(float(row["usd_per_hour"]) for row in rows[:2]))
+
+
+# Formats of the cache, chunks of prompts, and drafts
+
+
+def small_search(**more):
+    given = {
+        "model": "llama-3.1-8b", "rate_per_s": 4.0, "prompt": Lengths(kind="fixed", mean=600),
+        "generate": Lengths(kind="fixed", mean=60), "devices": ("nvidia-h100-sxm",), "weights": (None,), "tp": (1,),
+        "objectives": (goal("ttft", 2.0, 0.95), goal("tpot", 0.05, 0.95)), "keep": 1,
+    }  # fmt: skip
+    return PlanSearch(**{**given, **more})
+
+
+def test_formats_of_fewer_bits_than_the_models_own_are_tried_and_no_others():
+    tried = {
+        model: {way.weights for way in search.ways(small_search(model=model, weights=()))}
+        for model in ("llama-3.1-8b", "deepseek-v3", "gpt-oss-120b")
+    }
+    assert tried == {"llama-3.1-8b": {None, "f8e4m3", "i4"}, "deepseek-v3": {None, "i4"}, "gpt-oss-120b": {None}}
+
+
+def test_a_model_in_its_own_small_format_is_not_refused_for_the_room_of_a_larger_one():
+    """DeepSeek-V3 comes in FP8: eight H200s hold it."""
+    asked = small_search(model="deepseek-v3", devices=("nvidia-h200",), tp=(8,), pp=(1,), ep=(1,), kv=(None,))
+    found, refused = search.all_configurations(asked)
+    assert (len(found) > 0, refused) == (True, [])
+
+
+def test_limits_of_a_step_are_changed_one_at_a_time():
+    own = StepLimits(tokens=8192, sequences=1024)
+    asked = small_search(sequences=(0, 64), tokens=(0, 2048, 512))
+    assert search._limits(asked, own) == [(1024, 8192), (64, 8192), (1024, 2048), (512, 512)]
+    assert search._limits(small_search(sequences=(2048,), tokens=(0,)), own) == [(2048, 8192)]
+
+
+def test_a_smaller_step_leaves_more_room_for_the_cache_in_the_plan_and_in_the_simulation():
+    found, _ = search.all_configurations(small_search(sequences=(0,), tokens=(2048, 8192, 16384), kv=(None,)))
+    blocks = [configuration.what.memory.kv_blocks for configuration in found]
+    assert blocks == sorted(blocks, reverse=True)
+    assert len(set(blocks)) == 3
+    for configuration in found:
+        way = Way(device="nvidia-h100-sxm", runtime="vllm", weights=None, tp=1)
+        simulated = SimulationPlan(
+            question=search._asked(small_search(), way), tokens=configuration.tokens, sequences=configuration.sequences,
+            traffic=LoadPlan(url="simulated", steps=(LoadStep(concurrency=1),)),
+        )  # fmt: skip
+        assert service_of(simulated)[0].pool.limits.blocks == configuration.what.memory.kv_blocks
+
+
+def test_a_cache_of_half_the_bits_holds_twice_as_many_tokens():
+    one, other = (
+        search.all_configurations(small_search(sequences=(0,), tokens=(0,), kv=(kv,)))[0][0].what.memory.kv_tokens
+        for kv in (None, "f8e4m3")
+    )
+    assert other == pytest.approx(2 * one, rel=0.001)
+
+
+def test_no_plan_assumes_how_many_drafted_tokens_are_accepted():
+    with pytest.raises(DomainError, match="assumes no share") as refused:
+        draftings("eagle")
+    assert "--acceptance" in refused.value.remedy
+    assert [each.length for each in draftings("eagle", acceptance=0.6)] == [2, 4]
+    assert [each.length for each in draftings("mtp", acceptance=0.6)] == [1]
+    assert draftings(None) == ()
+    for wrong in ({"acceptance": 0.5}, {"lengths": (2,)}, {"spread": 0.1}):
+        with pytest.raises(DomainError, match="none is named"):
+            draftings(None, **wrong)
+    for wrong in ({"acceptance": 1.0}, {"acceptance": 0.5, "lengths": (0,)}, {"acceptance": 0.5, "spread": 0.9}):
+        with pytest.raises(DomainError, match="between 0 and 1"):
+            draftings("eagle", **wrong)
+
+
+@pytest.mark.parametrize(
+    ("model", "draft", "words"),
+    [
+        ("llama-3.1-8b", "mtp", "comes without a layer"),
+        ("llama-3.1-8b", "qwen3-0.6b", "cannot draft"),
+        ("llama-3.1-8b", "resnet50", "cannot draft"),
+    ],
+)
+def test_what_cannot_draft_is_refused_before_anything_is_searched(model, draft, words):
+    with pytest.raises(DomainError, match=words) as refused:
+        search.ways(small_search(model=model, drafts=draftings(draft, acceptance=0.5)))
+    assert refused.value.remedy
+
+
+@pytest.mark.parametrize("draft", ["eagle", "ngram", "llama-3.2-1b"])
+def test_drafts_that_are_right_more_often_never_need_more_time_a_token(draft):
+    """And what drafts by itself takes room and time: a head less than a model, n-grams none."""
+    fastest, room = [], []
+    for acceptance in (0.2, 0.5, 0.8):
+        asked = small_search(sequences=(0,), tokens=(0,), kv=(None,), drafts=draftings(draft, (3,), acceptance))
+        plain, drafted = search.all_configurations(asked)[0]
+        fastest.append(drafted.curve.tpot_s.min())
+        room.append(drafted.what.memory.kv_tokens / plain.what.memory.kv_tokens)
+    assert fastest == sorted(fastest, reverse=True)
+    assert len(set(fastest)) == 3
+    assert (room[0] == 1.0) == (draft == "ngram")
+    assert all(each <= 1 for each in room)
+
+
+def test_the_closed_form_of_drafts_is_what_is_simulated():
+    """One user at a time: no queue, no prompts of others; only steps that draft and verify."""
+    for draft in ("eagle", "ngram", "llama-3.2-1b"):
+        (drafting,) = draftings(draft, (3,), 0.6)
+        asked = small_search(sequences=(0,), tokens=(0,), kv=(None,), drafts=(drafting,), rate_per_s=0.02)
+        configuration = search.all_configurations(asked)[0][1]
+        candidate = search._candidate(asked, configuration, 1)
+        _, figures = search._simulated(asked, candidate)
+        # A last step drafts beyond the end; a model that drafts is priced with its own host time here, and with the
+        # larger one's there.
+        assert figures.tpot_s.mean == pytest.approx(configuration.curve.tpot_s[0], rel=0.06)
+
+
+def test_a_plan_says_its_formats_its_steps_and_what_it_was_told_of_drafts():
+    drafts = draftings("eagle", (3,), 0.7, 0.1)
+    answer = search.plan(small_search(objectives=(goal("tpot", 0.0065, 0.95),), drafts=drafts, kv=("f8e4m3",)))
+    document = answer.document()
+    best = document["plans"][0]
+    assert (best["kv"], best["drafting"]["acceptance"], best["max_model_len"]) == ("f8e4m3", 0.7, 768)
+    assert best["max_num_batched_tokens"] in {2048, 8192, 16384}
+    assert any("change its answers" in note for note in answer.notes)
+    card = plan_card(document, title="a plan")
+    assert any(
+        name == "drafts" and "0.7 ± 0.1 of them accepted, as was asked" in words for name, _, words in card.facts
+    )
+    rows = plan_table(document).rows
+    assert rows[0]["drafts"] == "eagle × 3"
+
+
+# What holds of every search
+
+
+@pytest.fixture(scope="module")
+def ways_of_an_8b():
+    asked = small_search(devices=("nvidia-h100-sxm", "nvidia-l40s"), weights=(None, "f8e4m3"), tokens=(0,))
+    return asked, search.all_configurations(asked)
+
+
+def best_of(asked, known, **more):
+    return search.plan_of(replace(asked, **more), map, None, known).plans[0]
+
+
+@pytest.mark.parametrize(
+    ("goal_", "field"), [("smallest", "count"), ("cheapest", "usd_per_hour"), ("greenest", "watts")]
+)
+def test_more_demand_never_needs_less(ways_of_an_8b, goal_, field):
+    asked, known = ways_of_an_8b
+    needed = [getattr(best_of(asked, known, rate_per_s=rate, goal=goal_), field) for rate in (1.0, 15.0, 31.0, 120.0)]
+    assert needed == sorted(needed)
+    assert needed[-1] > needed[0]
+
+
+def test_a_lower_price_never_makes_the_winner_dearer(ways_of_an_8b):
+    asked, known = ways_of_an_8b
+    for device in asked.devices:
+        before = dict.fromkeys(asked.devices, 2.0)
+        dear = best_of(asked, known, rate_per_s=31.0, prices=tuple(before.items()))
+        for price in (1.9, 0.7, 0.0):
+            cheap = best_of(asked, known, rate_per_s=31.0, prices=tuple((before | {device: price}).items()))
+            assert cheap.usd_per_hour <= dear.usd_per_hour
+            dear = cheap
+
+
+@pytest.mark.parametrize(
+    ("more", "words", "change"),
+    [
+        ({"objectives": (goal("tpot", 1e-4, 0.95),)}, "binds", "--slo"),
+        ({"rate_per_s": 1e4, "most_devices": 2}, "number of devices binds", "--max-devices"),
+        ({"most_watts": 10.0}, "power binds", "--max-power"),
+    ],
+)
+def test_no_plan_says_what_binds_and_what_to_change(ways_of_an_8b, more, words, change):
+    asked, known = ways_of_an_8b
+    answer = search.plan_of(replace(asked, **more), map, None, known)
+    assert (answer.plans, words in answer.why_not, change in answer.why_not) == ((), True, True), answer.why_not
+
+
+def test_objectives_that_are_met_one_by_one_alone_say_what_to_change():
+    found = [configured(curve=curve(ttft=(0.1, 0.2, 0.4, 0.8), tpot=(0.04, 0.03, 0.02, 0.01)))]
+    said = search._why_not(searched(objectives=(goal("ttft", 0.1), goal("tpot", 0.01))), found, [], [], [])
+    assert "at once" in said
+    assert "--draft" in said
+
+
+def test_a_model_that_fits_nowhere_is_refused_with_what_to_change():
+    answer = search.plan(small_search(model="llama-3.1-405b"))
+    assert "fits on none" in answer.why_not
+    assert "--tp" in answer.why_not

@@ -63,6 +63,9 @@ LOOP_OPTIONS = (
 _TELEMETRY = "A page of dcgm-exporter with the server's GPUs: http://HOST:9400/metrics."
 
 
+_SAME_WORDS = "Send the words of the last test of this seed, which a prefix cache may know; else others each time."
+
+
 class LoadOptions(TypedDict):
     """What is asked of the endpoint, by the names of the options."""
 
@@ -105,6 +108,7 @@ class LoadOptions(TypedDict):
     insecure: bool
     proxy: str | None
     device: str | None
+    same_words: bool
     seed: int
 
 
@@ -143,7 +147,8 @@ def _load_options(function: click.decorators.FC) -> click.decorators.FC:
         option("--insecure", is_flag=True, help="Do not check the server's certificate."),
         option("--proxy", metavar="URL|off", help=_PROXY),
         option("--device", metavar="NAME", help="What the server runs on.  [default: its host and port]"),
-        option("--seed", type=SEED, default=0, help="Of arrivals, lengths and words."),
+        option("--same-words", is_flag=True, help=_SAME_WORDS),
+        option("--seed", type=SEED, default=0, help="Of arrivals and lengths, and of words with --same-words."),
     )):  # fmt: skip
         function = made(function)
     return function
@@ -340,6 +345,7 @@ def plan_from(url: str, options: LoadOptions, *, command: str | None = None) -> 
         tokenizer=options["tokenizer"],
         device=options["device"],
         seed=options["seed"],
+        words=options["seed"] if options["same_words"] else None,
         command=command,
         done=() if options["resume"] is None else _levels_of(options["resume"]),
     )

@@ -39,6 +39,8 @@ _LENGTHS = "Prompt tokens: 512, normal:512,128, lognormal:512,400 or uniform:64-
 _ENGINE = "local (this process), local:N (processes), or dask://HOST:PORT.  [default: all cores, where it is worth it]"
 _TRACE = "Replay these requests, with their lengths, sessions and prefixes; at --rate, or as they came."
 _LAUNCH = "Write files that start the best plan: serve.sh, compose.yaml, kubernetes.yaml; of two pools, dynamo.yaml."
+_CHUNKS = "Tokens of a step to try, the chunks of prompts.  [default: engine's,2048,16384]"
+_SPREAD = "Standard deviation of the acceptance from request to request."
 _MOST_JOB_S, _MOST_USD = 10 * 366 * 86400.0, 1e6
 _COSTS = {name: FIELDS[name] for name in ("spot", "instance", "grid", "pue", "battery")}
 _DAY = "Loads of equal parts of a day, as shares of --rate, with as many replicas as each needs."
@@ -64,6 +66,12 @@ def _served_options(function: click.decorators.FC) -> click.decorators.FC:
         option("--pp", metavar="N,…", help="Pipeline parallelism to try.  [default: 1, and 2 with the most of --tp]"),
         option("--ep", metavar="N,…", help="Expert parallelism, up to --tp.  [default: 1, and as --tp]"),
         option("--max-num-seqs", "sequences", metavar="N,…", help="Limits to try.  [default: engine's,64,256]"),
+        option("--max-num-batched-tokens", "tokens_a_step", metavar="N,…", help=_CHUNKS),
+        option("--kv", metavar="FORMAT,…", help="Formats of the cache to try; own is the model's.  [default: own,fp8]"),
+        option("--draft", metavar="MODEL", help="Speculation to try: a model, eagle, mtp or ngram."),
+        option("--draft-length", metavar="N,…", help="Tokens drafted at a time.  [default: 2,4; mtp: 1]"),
+        option("--acceptance", type=SHARE, metavar="SHARE", help="Of drafted tokens: there is no default."),
+        option("--acceptance-spread", "spread", type=SHARE, default=0.0, metavar="SHARE", help=_SPREAD),
         option("--max-devices", "most_devices", type=DEVICES, default=256, help="Devices that may be used."),
         option("--regions", type=click.Path(path_type=Path), metavar="FILE", help=_REGIONS),
         option("--link", metavar="NAME", help=_LINK),
@@ -130,9 +138,9 @@ def command(model: str, form: str, **options: Any) -> None:
     inferometer plan qwen3-32b --trace agents.jsonl --slo "ttft_p95<=2s" --on nvidia-h100-sxm,nvidia-h200
     inferometer plan yolo11n --frames 30 --streams 8 --on nvidia-jetson-orin-nano-8gb,raspberry-pi-5 --battery 50Wh
 
-    Devices × formats × tensor parallelism × limits × replicas are compared in closed form, and two pools, one of which
-    reads prompts; the best are simulated, with more replicas where the simulation misses an objective, until enough are
-    confirmed. Exit code 1: there is no plan.
+    Devices × formats of weights and cache × parallelism × limits of a step × drafts × replicas are compared in closed
+    form, and two pools, one of which reads prompts; the best are simulated, with more replicas where the simulation
+    misses an objective, until enough are confirmed. Exit code 1: there is no plan.
     With --frames, devices are compared by the time of one inference. docs/serving.md has worked cases.
     """
     if options["frames"] is not None:
@@ -257,9 +265,14 @@ def search_from(model: str, options: dict[str, Any]) -> PlanSearch:
     from inferometer.core.traffic.lengths import listed_lengths, parse_lengths
     from inferometer.core.units import parse_quantity
     from inferometer.known import link as link_named
-    from inferometer.serving.plans.asked import PlanSearch
+    from inferometer.serving.plans.asked import PlanSearch, draftings
 
-    sequences = _numbers(options["sequences"], "max-num-seqs")
+    limits = {
+        "sequences": _numbers(options["sequences"], "max-num-seqs"),
+        "tokens": _numbers(options["tokens_a_step"], "max-num-batched-tokens"),
+        "kv": tuple(_format(name) for name in _listed(options["kv"])),
+    }
+    lengths = _numbers(options["draft_length"], "draft-length")
     job_s = _job_seconds(options)
     generated = parse_lengths(options["generate"], column="output_tokens")
     rate = options["rate"] if job_s is None else parse_quantity(options["tokens"], "1") / generated.mean / job_s
@@ -279,11 +292,12 @@ def search_from(model: str, options: dict[str, Any]) -> PlanSearch:
         goal=options["goal"],
         devices=_listed(options["devices"]),
         runtimes=_listed(options["runtimes"]),
-        weights=tuple(None if name == "own" else name for name in _listed(options["weights"])),
+        weights=tuple(_format(name) for name in _listed(options["weights"])),
         tp=_numbers(options["tp"], "tp"),
         pp=_numbers(options["pp"], "pp"),
         ep=_numbers(options["ep"], "ep"),
-        **({"sequences": sequences} if sequences else {}),
+        **{name: tried for name, tried in limits.items() if tried},
+        drafts=draftings(options["draft"], lengths, options["acceptance"], options["spread"]),
         most_devices=options["most_devices"],
         discount=options["discount"],
         availability=options["availability"],
@@ -328,12 +342,16 @@ def _options(options: dict[str, Any]) -> Options:
     return options_from({name: options[name] for name in _COSTS if options[name] is not None})
 
 
+def _format(name: str) -> str | None:
+    return None if name == "own" else name
+
+
 def _listed(text: str | None) -> tuple[str, ...]:
     return tuple(part.strip() for part in text.split(",") if part.strip()) if text else ()
 
 
 def _numbers(text: str | None, name: str) -> tuple[int, ...]:
-    kind = Whole(0 if name == "max-num-seqs" else 1, 1 << 16)
+    kind = Whole(0 if name.startswith("max-num") else 1, 1 << 18)
     return tuple(kind.convert(part, None, click.get_current_context(silent=True)) for part in _listed(text))
 
 
@@ -346,7 +364,7 @@ def _plan_edge(model: str, options: dict[str, Any], form: str) -> None:
             model=model, frames_per_s=options["frames"], streams=options["streams"],
             devices=_listed(options["devices"]),
             runtimes=_listed(options["runtimes"]), image=options["image"], max_watts=options["max_watts"],
-            weights=tuple(None if name == "own" else name for name in _listed(options["weights"])),
+            weights=tuple(_format(name) for name in _listed(options["weights"])),
             goal=options["goal"], options=_options(options),
         )
     )  # fmt: skip

@@ -33,7 +33,8 @@ _EIGHTHS = (0.125, 0.375, 0.625, 0.875)  # of an answer: a step's time grows eve
 class Drafts:
     """Tokens proposed ahead: `length` a step and sequence, of which a step gives `gained` tokens on average.
 
-    `step` is the drafting model's; without one a prediction head of the model itself drafts, as long as one layer.
+    `step` is the drafting model's; without one a prediction head of the model itself drafts, as long as one layer; of
+    no layers are n-grams, which are looked up and cost nothing.
     """
 
     length: int
@@ -180,10 +181,10 @@ def kernel_parts(  # noqa: PLR0913 - an engine, its limits, and what is asked of
 
 
 def _drafting(step: EngineStep, drafts: Drafts | None, sequences: int, context: float) -> float:
-    if drafts is None:
+    if drafts is None or (drafts.step is None and not drafts.layers):
         return 0.0
     if drafts.step is None:
-        return float(drafts.length * step.decode_kernels(sequences, context) / max(1, drafts.layers))
+        return float(drafts.length * step.decode_kernels(sequences, context) / drafts.layers)
     return float(drafts.length * drafts.step.decode_seconds(sequences, context))
 
 

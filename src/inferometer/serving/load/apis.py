@@ -149,8 +149,11 @@ class AudioAsked:
         if not 0 < self.seconds <= _MOST_AUDIO_S:
             raise DomainError(f"Audio takes up to {_MOST_AUDIO_S:g} s, and not {self.seconds:g}.")
 
-    def sound(self, index: int) -> tuple[str, bytes]:
-        return self.files[index % len(self.files)] if self.files else ("wav", noise_wav(self.seconds, index))
+    def sound(self, index: int, noise: int = 0) -> tuple[str, bytes]:
+        """`noise` is a test's own, below 2³²: none sounds like another's."""
+        return (
+            self.files[index % len(self.files)] if self.files else ("wav", noise_wav(self.seconds, _of(noise, index)))
+        )
 
 
 @frozen
@@ -169,6 +172,7 @@ class Endpoint:
     mix: tuple[tuple[str, float], ...] = ()  # models, or adapters by their names, and the share of each
     images: tuple[int, int, int] | None = None  # of a message: how many, and their width and height
     audio: AudioAsked | None = None  # of a message, or to be transcribed
+    noise: int = 0  # what images and sounds are drawn by
 
     @property
     def path(self) -> str:
@@ -194,9 +198,9 @@ class Endpoint:
             fields["prompt"] = prompt
         else:
             messages = [{"role": "user", "content": prompt}] if isinstance(prompt, str) else list(prompt)
-            parts = [] if self.images is None else _image_parts(self.images, index)
+            parts = [] if self.images is None else _image_parts(self.images, index, self.noise)
             if self.audio is not None:
-                kind, sound = self.audio.sound(index)
+                kind, sound = self.audio.sound(index, self.noise)
                 said = base64.b64encode(sound).decode()
                 parts.append({"type": "input_audio", "input_audio": {"data": said, "format": kind}})
             fields["messages"] = _with_parts(messages, parts) if parts else messages
@@ -210,7 +214,7 @@ class Endpoint:
 
     def _form(self, index: int) -> bytes:
         """A file to be transcribed, as a form: the one endpoint that takes no JSON."""
-        kind, sound = (self.audio or AudioAsked()).sound(index)
+        kind, sound = (self.audio or AudioAsked()).sound(index, self.noise)
         fields = {"model": self.model_of(index), "response_format": "json", **(self.extra or {})}
         if self.stream:
             fields["stream"] = "true"
@@ -249,12 +253,17 @@ class Endpoint:
         return _request(self.address, self.method, self.path, body, headers, stream=self.stream)
 
 
-def _image_parts(images: tuple[int, int, int], index: int) -> list[dict[str, Any]]:
+def _of(noise: int, number: int) -> int:
+    """The seed of one image or sound of a test."""
+    return (noise << 40) + number
+
+
+def _image_parts(images: tuple[int, int, int], index: int, noise: int) -> list[dict[str, Any]]:
     """Each unlike all others, so that no cache knows it."""
     count, width, height = images
     parts: list[dict[str, Any]] = []
     for number in range(count):
-        data = base64.b64encode(noise_png(width, height, index * count + number)).decode()
+        data = base64.b64encode(noise_png(width, height, _of(noise, index * count + number))).decode()
         parts.append({"type": "image_url", "image_url": {"url": f"data:image/png;base64,{data}"}})
     return parts
 

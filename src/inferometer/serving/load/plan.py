@@ -77,6 +77,9 @@ class LoadPlan:
     tokenizer: str | None = None  # on this machine: a file, a folder or a name
     device: str | None = None
     seed: int = 0
+    # What the words of prompts are drawn by. None: others in each test, for a server's prefix cache would know those of
+    # the test before, and its first tokens would come sooner than users' do.
+    words: int | None = None
     command: str | None = None
     cancels: tuple[float, float] | None = None  # a share of the requests, and seconds after which these are taken back
     mix: tuple[tuple[str, float], ...] = ()  # models and their shares, instead of one

@@ -6,9 +6,10 @@ import asyncio
 import math
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from secrets import randbits
 from typing import TYPE_CHECKING, Self
 
 import numpy as np
@@ -158,6 +159,8 @@ def _notes(whole: RoundRows, server: ServerReadings | None = None) -> list[str]:
         notes.append(f"{thought:.0%} of what was written was reasoning, {called:.0%} calls of tools (by letters).")
     if answered and server is not None and (joules := server.counters.get("gpu_joules")):
         notes.append(f"{joules / answered:,.4g} J a request that was answered, by the counters of the server's GPUs.")
+    if server is not None and server.counters.get("drafts"):
+        notes.append(_drafted(server.counters))
     taken_back = sum(row.outcome == "cancelled" for row in whole.rows)
     if taken_back and not whole.interrupted:
         notes.append(f"{taken_back:,} requests were taken back before their end, as asked.")
@@ -168,6 +171,20 @@ def _notes(whole: RoundRows, server: ServerReadings | None = None) -> list[str]:
         written = f"{letters / whole.seconds:,.4g} characters/s were written over the whole run"
         notes.append(f"{written}, {letters / made:.3g} a token.")
     return notes
+
+
+def _drafted(counters: Mapping[str, float]) -> str:
+    """How much of what was drafted was kept, and the chance of a token by itself that `plan` and `simulate` ask for.
+
+    A draft of n tokens keeps a + a² + … + aⁿ of them, where each is kept with the chance a and only after the others.
+    """
+    length = round(counters["drafted_tokens"] / counters["drafts"])
+    kept, low, high = counters["accepted_tokens"] / counters["drafts"], 0.0, 1.0
+    for _ in range(40):
+        middle = (low + high) / 2
+        low, high = (middle, high) if sum(middle**at for at in range(1, length + 1)) < kept else (low, middle)
+    share = counters["accepted_tokens"] / counters["drafted_tokens"]
+    return f"{share:.0%} of the drafted tokens were kept, {length} at a time: as --acceptance {low:.2f}."
 
 
 _WARM = 8  # requests of a warm-up, at most, where nobody said how many
@@ -218,7 +235,9 @@ class _Test:
         pool = Pool(address, plan.security)
         server = await facts_of(pool, endpoint)
         endpoint = replace(endpoint, model=_model(plan, server), extra=_extra(endpoint, server))
-        maker = await prompt_maker(pool, endpoint, server, plan.seed, plan.timeout_s, tokenizer=plan.tokenizer)
+        words = randbits(32) if plan.words is None else plan.words
+        endpoint = replace(endpoint, noise=words)
+        maker = await prompt_maker(pool, endpoint, server, words, plan.timeout_s, tokenizer=plan.tokenizer)
         facts = Facts(endpoint=endpoint, server=server, maker=maker, clock_s=time.time() - time.perf_counter())
         several = Several(Setup(endpoint=endpoint, maker=maker, security=plan.security), plan.processes)
         players: Here | Several = Here(endpoint=endpoint, maker=maker, pool=pool)

@@ -15,10 +15,12 @@ from inferometer.core.traffic.lengths import Lengths
 from inferometer.core.traffic.traces import RequestTrace
 from inferometer.predict.options import Options
 from inferometer.serving.plans.tiers import EdgeTier
+from inferometer.serving.simulate.plan import DRAFT_HEADS, DraftHead
 
 Goal = Literal["cheapest", "greenest", "smallest"]
 GOALS: tuple[Goal, ...] = ("cheapest", "greenest", "smallest")
 MONTH_H = 730.0  # hours
+_LONGEST_DRAFT, _WIDEST = 64, 0.5  # tokens; a standard deviation, if half of the requests accept all and half nothing
 _LEAST_SHARE = 0.001  # of a rate: with less there is nothing to plan for
 
 
@@ -33,12 +35,66 @@ class EdgeAsked:
 
 
 @frozen
+class Drafting:
+    """Tokens proposed ahead: by a model that is named, or by `eagle`, `mtp` or `ngram`; `length` of them in a step.
+
+    `acceptance` is the share of them that is kept, and `spread` its standard deviation from request to request. How far
+    drafts are right is a matter of the traffic: whoever asks has to say it, no plan assumes it.
+    """
+
+    draft: str
+    length: int
+    acceptance: float
+    spread: float = 0.0
+
+    def __post_init__(self) -> None:
+        if not (1 <= self.length <= _LONGEST_DRAFT and 0 < self.acceptance < 1 and 0 <= self.spread <= _WIDEST):
+            raise DomainError(
+                f"Drafts are of 1 to {_LONGEST_DRAFT} tokens, of which a share between 0 and 1 is accepted, and not "
+                f"{self.length} tokens with {self.acceptance:g} ± {self.spread:g}.",
+                remedy="Write --draft eagle --draft-length 2,4 --acceptance 0.7.",
+            )
+
+    @property
+    def head(self) -> DraftHead | None:
+        """What drafts, where it is no model of its own."""
+        return next((head for head in DRAFT_HEADS if head == self.draft), None)
+
+    @property
+    def words(self) -> str:
+        varying = f" ± {self.spread:g}" if self.spread else ""
+        return f"{self.draft} drafts {self.length}, {self.acceptance:g}{varying} accepted"
+
+
+def draftings(
+    draft: str | None, lengths: tuple[int, ...] = (), acceptance: float | None = None, spread: float = 0.0
+) -> tuple[Drafting, ...]:
+    """What is asked of speculation: one draft with each of these lengths."""
+    if draft is None:
+        if lengths or acceptance is not None or spread:
+            raise DomainError("Lengths and shares are of a draft, and none is named.", remedy="Add --draft eagle.")
+        return ()
+    if acceptance is None:
+        raise DomainError(
+            f"How many tokens of {draft} are accepted depends on the traffic: a plan assumes no share.",
+            remedy="Measure it on your requests (`inferometer load` reads it of vLLM), and say it: --acceptance 0.6.",
+        )
+    # One layer of MTP is trained to draft one token (DeepSeek-V3, arXiv:2412.19437, 2.2).
+    return tuple(
+        Drafting(draft=draft, length=length, acceptance=acceptance, spread=spread)
+        for length in lengths or ((1,) if draft == "mtp" else (2, 4))
+    )
+
+
+@frozen
 class PlanSearch:
     """A model, a traffic and objectives; and what may be chosen from. Empty is: whatever the catalog prices.
 
-    Experts are spread over the devices that share layers, so `ep` goes up to `tp`. `sequences` are limits of a step to
-    try (max_num_seqs), 0 for the engine's own. `discount` is what a reservation takes off the price on demand.
-    `availability` is the share of time in which enough replicas are up, each of which is up for `replica_up` of it.
+    Experts are spread over the devices that share layers, so `ep` goes up to `tp`. `sequences` and `tokens` are limits
+    of a step to try (max_num_seqs, max_num_batched_tokens), 0 for the engine's own. `kv` are formats of the cache, None
+    for the model's own. `drafts` are tried beside a plan without any. `discount` is what a reservation takes
+    off the price on demand. `availability` is the share of time in which enough replicas are up, each of which is up
+    for `replica_up` of it.
     `headroom` is a share of the rate that must be left. With `trace`, its requests come instead of drawn ones, at this
     rate, and the lengths are theirs. `day` are the loads of equal parts of a day, as shares of the rate: there are as
     many replicas in each as it needs. `prices` are USD an hour of one device, instead of the catalog's. `most_watts` is
@@ -59,6 +115,10 @@ class PlanSearch:
     pp: tuple[int, ...] = ()
     ep: tuple[int, ...] = ()
     sequences: tuple[int, ...] = (0, 64, 256)
+    # vLLM's advice ("Optimization and Tuning"): 2,048 for tokens that come evenly, over 8,192 for throughput.
+    tokens: tuple[int, ...] = (0, 2048, 16384)
+    kv: tuple[str | None, ...] = (None, "f8e4m3")
+    drafts: tuple[Drafting, ...] = ()
     most_devices: int = 256
     discount: float = 0.0
     availability: float | None = None
@@ -148,6 +208,9 @@ class Candidate:
     reader_spare: int = 0
     reader_tp: int = 1
     reader_ep: int = 1
+    tokens: int = 0
+    kv: str | None = None
+    drafting: Drafting | None = None
 
     @property
     def count(self) -> int:
@@ -165,7 +228,9 @@ class Candidate:
     @property
     def words(self) -> str:
         form = f" {self.weights}" if self.weights else ""
-        return f"{self.count} × {self.device}{form} with {self.runtime}{parallel_words(self)}"
+        cache = f", cache in {self.kv}" if self.kv else ""
+        drafts = f", {self.drafting.draft} drafting {self.drafting.length}" if self.drafting else ""
+        return f"{self.count} × {self.device}{form} with {self.runtime}{parallel_words(self)}{cache}{drafts}"
 
 
 def parallel_words(of: Candidate | ServingPlan) -> str:
@@ -207,6 +272,10 @@ class ServingPlan:
     readers: int = 0  # replicas of a pool of its own that reads prompts; with those that are spare
     reader_tp: int = 1
     reader_ep: int = 1
+    max_num_batched_tokens: int = 0
+    max_model_len: int = 0  # tokens of the longest prompt and answer that were planned for
+    kv: str | None = None
+    drafting: Drafting | None = None
 
     def document(self) -> dict[str, Any]:
         return asdict(self)
@@ -226,6 +295,8 @@ class FrontPoint:
     ttft_s: float
     pp: int = 1
     ep: int = 1
+    kv: str | None = None
+    drafting: Drafting | None = None
 
 
 @frozen

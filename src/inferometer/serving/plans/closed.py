@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from inferometer.core.served import Objective
     from inferometer.predict.served.question import ServedReplica
 
-_POINTS = 48
+_POINTS, _FEW = 48, 16
 _SPARED = 0.97  # of a replica's steps: what is busy all the time has an endless queue
 
 
@@ -87,9 +87,9 @@ class PoolTimes:
 
 def pool_times(what: ServedReplica, traffic: Traffic, most: int) -> PoolTimes:
     """As `load_curve`, of pools apart."""
-    count, context = _counts(what, traffic, most), traffic.prompt + traffic.generate / 2
+    count = _counts(what, traffic, most)
     one = _times(what, traffic, 1)
-    tpot_s = what.step.decode_seconds(count, context)
+    tpot_s = _decode_seconds(what, traffic, count) / _gained(traffic)
     writing = LoadCurve(
         sequences=count,
         rate_per_s=count / (max(1, traffic.generate - 1) * tpot_s),
@@ -107,18 +107,34 @@ def _counts(what: ServedReplica, traffic: Traffic, most: int) -> Any:
 
 def load_curve(what: ServedReplica, traffic: Traffic, most: int) -> LoadCurve:
     """`most` sequences at once, or as many as the cache holds."""
-    count, context = _counts(what, traffic, most), traffic.prompt + traffic.generate / 2
-    decode_s = what.step.decode_seconds(count, context)
-    if what.stages > 1:  # sequences share out among the stages of a pipeline, and wait for the slowest
-        decode_s = np.array([float(_times(what, traffic, int(each)).decode) for each in count])
+    count = _counts(what, traffic, most)
+    decode_s = _decode_seconds(what, traffic, count)
     one, full = _times(what, traffic, 1), _times(what, traffic, int(count[-1]))
     share = (count - 1) / max(1.0, count[-1] - 1)
     own_s = one.own + share * (full.own - one.own)
     extra_s = np.minimum(one.extra + share * (full.extra - one.extra), full.share)
-    tpot_s = decode_s + count * extra_s / traffic.generate
+    tpot_s = decode_s / _gained(traffic) + count * extra_s / traffic.generate
     ttft_s = own_s + decode_s / 2
     stay_s = ttft_s + (traffic.generate - 1) * tpot_s
     return LoadCurve(sequences=count, rate_per_s=count / stay_s, ttft_s=ttft_s, tpot_s=tpot_s)
+
+
+def _gained(traffic: Traffic) -> float:
+    """Tokens of a sequence that a step makes."""
+    return traffic.drafts.gained if traffic.drafts else 1.0
+
+
+def _decode_seconds(what: ServedReplica, traffic: Traffic, count: Any) -> Any:
+    """Steps that only decode.
+
+    With drafts, or where sequences share out among stages and wait for the slowest, they are computed at a few loads,
+    and lie on a line between their logarithms in between.
+    """
+    if what.stages == 1 and traffic.drafts is None:
+        return what.step.decode_seconds(count, traffic.prompt + traffic.generate / 2)
+    some = np.unique(count[np.linspace(0, len(count) - 1, _FEW).round().astype(int)])
+    seconds = [float(_times(what, traffic, int(each)).decode) for each in some]
+    return np.exp(np.interp(np.log(count), np.log(some), np.log(seconds)))
 
 
 def _times(what: ServedReplica, traffic: Traffic, sequences: int) -> SteadyTimes:

@@ -1,7 +1,9 @@
-"""A plan as files that start it: the engine's command line, docker compose, Kubernetes; of two pools, Dynamo.
+"""A plan as files that start it, with every figure of it: the engine's command, docker compose, Kubernetes, Dynamo.
 
-Two pools: vLLM's NixlConnector (docs.vllm.ai, features/nixl_connector_usage), SGLang's disaggregation modes and its
-router (docs.sglang.io, advanced_features/pd_disaggregation), and DynamoGraphDeployment with `--disaggregation-mode`
+What cannot be started as it was planned is refused. Options are those of vLLM 0.12 to 0.19 (docs.vllm.ai, CLI), SGLang
+0.5 (docs.sglang.io, "Server Arguments") and TensorRT-LLM 1.2 (`trtllm-serve serve`, and its LLM API for the file beside
+it). Two pools: vLLM's NixlConnector (docs.vllm.ai, features/nixl_connector_usage), SGLang's disaggregation modes and
+its router (docs.sglang.io, advanced_features/pd_disaggregation), and DynamoGraphDeployment with `--disaggregation-mode`
 (ai-dynamo/dynamo, examples/backends/*/deploy/disagg.yaml), as of 2026.
 """
 
@@ -9,43 +11,59 @@ from __future__ import annotations
 
 import json
 import shlex
+from collections.abc import Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from inferometer.core.errors import DomainError, UnknownNameError
-from inferometer.known import model as model_named
+from inferometer.core.errors import DomainError
+from inferometer.core.frozen import frozen
+from inferometer.known import device as device_named
+from inferometer.serving.plans.checkpoints import draft_of, files_of
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from inferometer.serving.plans.asked import ServingPlan
 
-# By engine: the image that its makers publish, and the options of its server by what they say.
-_IMAGES = {"vllm": "vllm/vllm-openai:latest", "sglang": "lmsysorg/sglang:latest"}
+_PORT = 8000
+_IN_A_MACHINE = 8  # devices of the largest machines that are rented
+_CONFIG = "config.yaml"  # TensorRT-LLM's options that its command does not have
 _COMMANDS: Mapping[str, tuple[str, ...]] = {
     "vllm": ("vllm", "serve", "{model}"),
     "sglang": ("python3", "-m", "sglang.launch_server", "--model-path", "{model}"),
     "trtllm": ("trtllm-serve", "serve", "{model}"),
 }
+# By engine: what the server's options are called, by the plan's fields.
 _OPTIONS: Mapping[str, Mapping[str, str]] = {
     "vllm": {
-        "tp": "--tensor-parallel-size", "pp": "--pipeline-parallel-size", "experts": "--enable-expert-parallel",
-        "sequences": "--max-num-seqs", "quantization": "--quantization",
+        "tp": "--tensor-parallel-size", "pp": "--pipeline-parallel-size", "max_num_seqs": "--max-num-seqs",
+        "max_num_batched_tokens": "--max-num-batched-tokens", "max_model_len": "--max-model-len",
     },
     "sglang": {
-        "tp": "--tp", "pp": "--pp-size", "ep": "--ep-size", "sequences": "--max-running-requests",
-        "quantization": "--quantization",
+        "tp": "--tp-size", "pp": "--pp-size", "ep": "--ep-size", "max_num_seqs": "--max-running-requests",
+        "max_num_batched_tokens": "--chunked-prefill-size", "max_model_len": "--context-length",
     },
-    "trtllm": {"tp": "--tp_size", "pp": "--pp_size", "ep": "--ep_size", "sequences": "--max_batch_size"},
+    "trtllm": {
+        "tp": "--tp_size", "pp": "--pp_size", "ep": "--ep_size", "max_num_seqs": "--max_batch_size",
+        "max_num_batched_tokens": "--max_num_tokens", "max_model_len": "--max_seq_len",
+    },
 }  # fmt: skip
-# Formats into which an engine turns weights as it loads them; any other must be in the files.
-_QUANTISED_ON_LOAD = {"f8e4m3": "fp8"}
-_PORT = 8000
+_KV: Mapping[str, Mapping[str, str]] = {  # formats of a cache as each engine calls them
+    "vllm": {"f8e4m3": "fp8_e4m3", "f8e5m2": "fp8_e5m2"},
+    "sglang": {"f8e4m3": "fp8_e4m3", "f8e5m2": "fp8_e5m2"},
+    "trtllm": {"f8e4m3": "fp8"},
+}
+# Images that the makers publish, by engine and the maker of the GPU. A replica of AMD's sees all devices of its pod.
+_IMAGES: Mapping[tuple[str, str], str] = {
+    ("vllm", "nvidia"): "vllm/vllm-openai:latest",
+    ("vllm", "amd"): "vllm/vllm-openai-rocm:latest",
+    ("sglang", "nvidia"): "lmsysorg/sglang:latest",
+    ("trtllm", "nvidia"): "nvcr.io/nvidia/tensorrt-llm/release:1.2.1",
+}
 # By engine, of two pools: the words that make a server one of them, and Dynamo's worker with its image.
 _POOLS: Mapping[str, tuple[str, ...]] = {
     "vllm": ("--kv-transfer-config", '{"kv_connector":"NixlConnector","kv_role":"kv_both"}'),
     "sglang": ("--disaggregation-mode", "{mode}", "--disaggregation-transfer-backend", "nixl"),
 }
+_DYNAMO_RELEASE = "1.3.0"
 _DYNAMO: Mapping[str, tuple[str, str]] = {  # the option that names the model, and the runtime's image
     "vllm": ("--model", "vllm-runtime"),
     "sglang": ("--model-path", "sglang-runtime"),
@@ -54,12 +72,14 @@ _DYNAMO: Mapping[str, tuple[str, str]] = {  # the option that names the model, a
 _DYNAMO_OPTIONS: Mapping[str, Mapping[str, str]] = {  # where Dynamo's worker has other names than the engine's server
     "trtllm": {
         "--tp_size": "--tensor-parallel-size",
+        "--pp_size": "--pipeline-parallel-size",
         "--ep_size": "--expert-parallel-size",
         "--max_batch_size": "--max-batch-size",
+        "--max_num_tokens": "--max-num-tokens",
+        "--max_seq_len": "--max-seq-len",
     },
 }
-_GRAPH = """# Put the release of Dynamo in the place of DYNAMO_TAG.
-apiVersion: nvidia.com/v1alpha1
+_GRAPH = """apiVersion: nvidia.com/v1alpha1
 kind: DynamoGraphDeployment
 metadata:
   name: inference
@@ -73,7 +93,20 @@ spec:
           image: {image}
 """
 _BOOTSTRAP = 8998  # SGLang's port at which pools meet
-_IN_A_MACHINE = 8  # devices of the largest machines that are rented
+
+
+@frozen
+class Server:
+    """One replica's server: its command, and what stands in a file beside it."""
+
+    words: tuple[str, ...]
+    config: Mapping[str, Any]
+
+    @property
+    def inside(self) -> list[str]:
+        """The command in a container, in the place of the image's own, which differs between releases."""
+        beside = ["--extra_llm_api_options", f"/{_CONFIG}"] if self.config else []
+        return [*self.words, *beside, "--host", "0.0.0.0", "--port", str(_PORT)]  # noqa: S104 - in a container
 
 
 def launch_files(plan: ServingPlan, model: str) -> dict[str, str]:
@@ -84,27 +117,134 @@ def launch_files(plan: ServingPlan, model: str) -> dict[str, str]:
         )
     if plan.readers:
         return _pool_files(plan, model)
-    words, doubt = serve_command(plan, model)
-    says = [f"# {plan.count} x {plan.device}: {plan.replicas} replicas of {plan.tp * plan.pp}, for {model}.", *doubt]
-    head = "".join(f"{line}\n" for line in says)
-    line = shlex.join([*words, "--host", "0.0.0.0", "--port", "$PORT"]).replace("'$PORT'", '"$PORT"')  # noqa: S104 - in a container
-    files = {"serve.sh": f"#!/bin/sh\n{head}PORT=${{PORT:-{_PORT}}}\nexec {line}\n"}
-    if plan.runtime in _IMAGES:
-        files["compose.yaml"] = head + _compose(plan, words)
-        files["kubernetes.yaml"] = head + _kubernetes(plan, words)
+    server, machines = server_of(plan, model), -(-plan.tp * plan.pp // _IN_A_MACHINE)
+    head = f"# {plan.count} x {plan.device}: {plan.replicas} replicas of {plan.tp * plan.pp}, for {model}.\n"
+    files = {"serve.sh": _script(plan, server, head, machines)}
+    if server.config:
+        files[_CONFIG] = head + _config(server.config)
+    if machines == 1:
+        image = _image(plan)
+        files["compose.yaml"] = head + _compose(plan, server, image)
+        files["kubernetes.yaml"] = head + _kubernetes(plan, server, image)
     return files
+
+
+def server_of(plan: ServingPlan, model: str) -> Server:
+    """The command of one replica, or an error where its engine cannot start what was planned."""
+    files, options = files_of(plan, model), _OPTIONS[plan.runtime]
+    words = [word.format(model=files.repository) for word in _COMMANDS[plan.runtime]]
+    for name in ("tp", "pp", "ep", "max_num_seqs", "max_num_batched_tokens", "max_model_len"):
+        value = getattr(plan, name)
+        if name in options and (value > 1 or (name == "tp" and value)):
+            words += [options[name], str(value)]
+    if plan.runtime == "vllm" and plan.ep > 1:
+        if plan.ep != plan.tp:
+            raise DomainError(
+                f"vLLM spreads experts over all devices of a replica, and this plan over {plan.ep} of {plan.tp}.",
+                remedy=f"Plan with --ep 1,{plan.tp}, or with --runtime sglang.",
+            )
+        words.append("--enable-expert-parallel")
+    config: dict[str, Any] = {}
+    if plan.runtime == "trtllm":
+        config["enable_chunked_prefill"] = True  # prompts ride in steps with others, as they were planned to
+    elif files.quantization is not None:
+        words += ["--quantization", files.quantization]
+    if plan.kv is not None:
+        form = _KV[plan.runtime].get(plan.kv)
+        if form is None:
+            raise DomainError(
+                f"{plan.runtime} has no cache in {plan.kv}.", remedy=f"Plan with --kv own,{next(iter(_KV['vllm']))}."
+            )
+        if plan.runtime == "trtllm":
+            config["kv_cache_config"] = {"dtype": form}
+        else:
+            words += ["--kv-cache-dtype", form]
+    drafting, beside = _drafting(plan, draft_of(plan, model))
+    return Server(words=(*words, *drafting), config={**config, **beside})
+
+
+def _drafting(plan: ServingPlan, draft: str | None) -> tuple[list[str], dict[str, Any]]:
+    """What makes a server draft: options of its command, and lines of its file."""
+    if plan.drafting is None:
+        return [], {}
+    head, length = plan.drafting.head, plan.drafting.length
+    if plan.runtime == "vllm":
+        method = {"eagle": "eagle3", None: "draft_model"}.get(head, head)
+        asked = {"method": method, "num_speculative_tokens": length} | ({"model": draft} if draft else {})
+        looked_up = {"prompt_lookup_max": 4, "prompt_lookup_min": 2} if head == "ngram" else {}
+        return ["--speculative-config", json.dumps(asked | looked_up)], {}
+    if plan.runtime == "sglang":
+        # MTP is an EAGLE of the model's own there. One candidate a step makes a chain, with the model's own token.
+        algorithm = {"eagle": "EAGLE3", "mtp": "EAGLE", "ngram": "NGRAM", None: "STANDALONE"}[head]
+        words = ["--speculative-algorithm", algorithm, "--speculative-num-draft-tokens", str(length + 1)]
+        if head != "ngram":
+            words += ["--speculative-num-steps", str(length), "--speculative-eagle-topk", "1"]
+        return [*words, *(["--speculative-draft-model-path", draft] if draft else [])], {}
+    if head == "mtp":
+        return [], {"speculative_config": {"decoding_type": "MTP", "num_nextn_predict_layers": length}}
+    kind = {"eagle": "Eagle", "ngram": "NGram", None: "DraftTarget"}[head]
+    asked = {"decoding_type": kind, "max_draft_len": length} | ({"speculative_model_dir": draft} if draft else {})
+    return [], {"speculative_config": asked}
+
+
+def _script(plan: ServingPlan, server: Server, head: str, machines: int) -> str:
+    """A replica's command on a machine, or on each of several."""
+    words, more = list(server.words), ""
+    if server.config:
+        words += ["--extra_llm_api_options", _CONFIG]
+    if machines > 1:
+        if plan.runtime == "trtllm":
+            raise DomainError(
+                f"A replica of {plan.tp * plan.pp} devices is started by MPI in TensorRT-LLM, which no file here does.",
+                remedy="Plan with --pp 1, or with --runtime vllm or sglang.",
+            )
+        head += f"# On each of {machines} machines, with RANK=0 on the first, and HEAD=its address on all of them.\n"
+        words += ["--nnodes", str(machines), "--node-rank", "$RANK"]
+        if plan.runtime == "vllm":
+            words += ["--master-addr", "$HEAD"]
+            more = 'HEADLESS=$([ "$RANK" = 0 ] || echo --headless)\n'
+            words.append("$HEADLESS")
+        else:
+            words += ["--dist-init-addr", "$HEAD:20000"]
+    line = shlex.join([*words, "--host", "0.0.0.0", "--port", "$PORT"])  # noqa: S104 - other machines ask it
+    for name in ("PORT", "RANK", "HEAD", "HEAD:20000"):
+        line = line.replace(f"'${name}'", f'"${name}"')
+    line = line.replace("'$HEADLESS'", "$HEADLESS")  # nothing where it is empty
+    return f"#!/bin/sh\n{head}PORT=${{PORT:-{_PORT}}}\n{more}exec {line}\n"
+
+
+def _config(config: Mapping[str, Any]) -> str:
+    """Options of TensorRT-LLM's LLM API: JSON is YAML."""
+    return "".join(f"{name}: {json.dumps(value)}\n" for name, value in config.items())
+
+
+def _image(plan: ServingPlan) -> str:
+    maker = str(device_named(plan.device).vendor or "").casefold()
+    image = _IMAGES.get((plan.runtime, maker))
+    if image is None:
+        raise DomainError(
+            f"No image of {plan.runtime} for {plan.device} is known here.",
+            remedy="Plan for devices of NVIDIA (or of AMD with vLLM): --on nvidia-h100-sxm.",
+        )
+    return image
 
 
 def _pool_files(plan: ServingPlan, model: str) -> dict[str, str]:
     """A server of each pool, what stands before them, and both as a graph of Dynamo's."""
+    if (maker := str(device_named(plan.device).vendor or "").casefold()) != "nvidia":
+        raise DomainError(
+            f"Launch files of two pools are for GPUs of NVIDIA, and {plan.device} is of {maker or 'an unknown maker'}.",
+            remedy="Plan for these: --on nvidia-h100-sxm.",
+        )
     pools = {"prefill": replace(plan, tp=plan.reader_tp, ep=plan.reader_ep, replicas=plan.readers), "decode": plan}
-    made = {mode: serve_command(pool, model) for mode, pool in pools.items()}
-    doubt = list(dict.fromkeys(line for _, lines in made.values() for line in lines))
+    if (most := max(pool.tp * pool.pp for pool in pools.values())) > _IN_A_MACHINE:
+        raise DomainError(f"A replica of a pool has {most} devices, more than a machine.", remedy="Plan with --tp 8.")
+    made = {mode: server_of(pool, model) for mode, pool in pools.items()}
     counts = f"{plan.readers} replicas of {plan.reader_tp} read prompts, {plan.replicas} of {plan.tp} write answers"
-    head = "".join(f"{line}\n" for line in (f"# {plan.count} x {plan.device}: {counts}, for {model}.", *doubt))
+    head = f"# {plan.count} x {plan.device}: {counts}, for {model}.\n"
     files = {}
-    for mode, (words, _) in made.items() if plan.runtime in _POOLS else ():
-        joined = shlex.join([*words, *(word.replace("{mode}", mode) for word in _POOLS[plan.runtime])])
+    for mode, server in made.items() if plan.runtime in _POOLS else ():
+        joined = shlex.join([*server.words, *(word.replace("{mode}", mode) for word in _POOLS[plan.runtime])])
         # Each process of a host needs a port of its own for the caches' side channel.
         side = 'export VLLM_NIXL_SIDE_CHANNEL_PORT="${SIDE:-5600}"\n' if plan.runtime == "vllm" else ""
         files[f"{mode}.sh"] = (
@@ -118,104 +258,76 @@ def _pool_files(plan: ServingPlan, model: str) -> dict[str, str]:
             'for url in $DECODE; do set -- "$@" --decode "$url"; done\n'
             f'exec python3 -m sglang_router.launch_router "$@" --host 0.0.0.0 --port "${{PORT:-{_PORT}}}"\n'
         )
-    files["dynamo.yaml"] = head + _dynamo(
-        plan.runtime, {mode: (pools[mode], words) for mode, (words, _) in made.items()}
-    )
+    files["dynamo.yaml"] = head + _dynamo(plan.runtime, {mode: (pools[mode], made[mode]) for mode in pools})
     return files
 
 
-def _dynamo(runtime: str, pools: Mapping[str, tuple[ServingPlan, list[str]]]) -> str:
-    """A DynamoGraphDeployment: a front end, and a service a pool. `DYNAMO_TAG` is the release that is installed."""
+def _dynamo(runtime: str, pools: Mapping[str, tuple[ServingPlan, Server]]) -> str:
+    """A DynamoGraphDeployment: a front end, and a service a pool."""
     option, image = _DYNAMO[runtime]
-    image = f"nvcr.io/nvidia/ai-dynamo/{image}:DYNAMO_TAG"
+    image = f"nvcr.io/nvidia/ai-dynamo/{image}:{_DYNAMO_RELEASE}"
     parts = [_GRAPH.format(image=image)]
     names = _DYNAMO_OPTIONS.get(runtime, {})
-    for mode, (pool, words) in pools.items():
+    for mode, (pool, server) in pools.items():
         at = _COMMANDS[runtime].index("{model}")
-        model, options = words[at], [names.get(word, word) for word in words[at + 1 :]]
+        model, options = server.words[at], [names.get(word, word) for word in server.words[at + 1 :]]
         args = [option, model, *options, "--disaggregation-mode", mode]
         args += ["--disaggregation-transfer-backend", "nixl"] if runtime == "sglang" else []
         args += list(_POOLS["vllm"]) if runtime == "vllm" else []
+        if runtime == "trtllm":
+            # Caches leave a pool by the transceiver, and the readers make no step ahead (Dynamo's prefill.yaml).
+            own = {**server.config, "cache_transceiver_config": {"backend": "DEFAULT"}}
+            args += ["--override-engine-args", json.dumps(own | {"disable_overlap_scheduler": mode == "prefill"})]
         parts.append(
             f"    {mode.capitalize()}Worker:\n      componentType: worker\n      subComponentType: {mode}\n"
             f"      envFromSecret: hf-token-secret\n      replicas: {pool.replicas}\n"
-            f'      resources:\n        limits:\n          gpu: "{pool.tp}"\n'
+            f'      resources:\n        limits:\n          gpu: "{pool.tp * pool.pp}"\n'
             f"      extraPodSpec:\n        mainContainer:\n          image: {image}\n"
-            f"          command: {_listed(['python3', '-m', f'dynamo.{runtime}'])}\n          args: {_listed(args)}\n"
+            f"          command: {json.dumps(['python3', '-m', f'dynamo.{runtime}'])}\n"
+            f"          args: {json.dumps(args)}\n"
         )
     return "".join(parts)
 
 
-def serve_command(plan: ServingPlan, model: str) -> tuple[list[str], list[str]]:
-    """The words of one replica's command, and what has to be known before it starts as a comment each."""
-    options, doubt = _OPTIONS[plan.runtime], []
-    name, known = _repository(model)
-    if not known:
-        doubt.append(f"# {model} has no repository in the catalog: name the folder or the repository of its files.")
-    words = [word.format(model=name) for word in _COMMANDS[plan.runtime]]
-    words += [options["tp"], str(plan.tp), options["sequences"], str(plan.max_num_seqs)]
-    if plan.pp > 1:
-        words += [options["pp"], str(plan.pp)]
-    if plan.ep > 1:
-        words += [options["ep"], str(plan.ep)] if "ep" in options else [options["experts"]]
-    if plan.tp * plan.pp > _IN_A_MACHINE:
-        doubt.append(
-            f"# A replica has {plan.tp * plan.pp} devices: start it on machines that are joined (Ray, or MPI)."
-        )
-    if plan.weights is not None:
-        format_name = _QUANTISED_ON_LOAD.get(plan.weights)
-        if format_name is not None and "quantization" in options:
-            words += [options["quantization"], format_name]
-        else:
-            doubt.append(f"# The plan is for weights in {plan.weights}: name a checkpoint that has them.")
-    return words, doubt
-
-
-def _repository(model: str) -> tuple[str, bool]:
-    """Where the model's files are: its repository, or the path that was given; and whether that is known."""
-    try:
-        names = model_named(model).aliases
-    except UnknownNameError:
-        return str(model), True  # a path of the user's own
-    found = next((name for name in names if "/" in name), None)
-    return (str(model), False) if found is None else (found, True)
-
-
-def _listed(words: list[str]) -> str:
-    return json.dumps(words)  # a list of JSON's is one of YAML's
-
-
-def _inside(words: list[str]) -> list[str]:
-    """The command in a container, in the place of the image's own, which differs between releases."""
-    return [*words, "--host", "0.0.0.0", "--port", str(_PORT)]  # noqa: S104 - in a container, behind its port
-
-
-def _compose(plan: ServingPlan, words: list[str]) -> str:
-    """A service a replica, each with devices of its own. For one host: as many as it has."""
-    parts = ["services:\n"]
-    for number in range(plan.replicas):
-        devices = ", ".join(f'"{number * plan.tp * plan.pp + at}"' for at in range(plan.tp * plan.pp))
+def _compose(plan: ServingPlan, server: Server, image: str) -> str:
+    """A service a replica, each with devices of its own: as many as one machine has."""
+    size = plan.tp * plan.pp
+    here = min(plan.replicas, _IN_A_MACHINE // size)
+    machines = -(-plan.replicas // here)
+    parts = ["" if machines == 1 else f"# The replicas of one machine: start it on {machines}.\n", "services:\n"]
+    for number in range(here):
+        devices = ",".join(str(number * size + at) for at in range(size))
+        listed = ", ".join(f'"{device}"' for device in devices.split(","))
+        config = f"      - ./{_CONFIG}:/{_CONFIG}:ro\n" if server.config else ""
         parts.append(
             f"  replica-{number}:\n"
-            f"    image: {_IMAGES[plan.runtime]}\n"
-            f"    entrypoint: {_listed(_inside(words))}\n"
+            f"    image: {image}\n"
+            f"    entrypoint: {json.dumps(server.inside)}\n"
             f'    ports: ["{_PORT + number}:{_PORT}"]\n'
             "    ipc: host\n"
             "    environment:\n"
             "      HF_TOKEN: ${HF_TOKEN:-}\n"
-            "    volumes:\n"
-            "      - models:/root/.cache/huggingface\n"
-            "    deploy:\n"
-            "      resources:\n"
-            "        reservations:\n"
-            "          devices:\n"
-            f"            - {{driver: nvidia, device_ids: [{devices}], capabilities: [gpu]}}\n"
         )
+        volumes = f"    volumes:\n      - models:/root/.cache/huggingface\n{config}"
+        if "rocm" in image:
+            parts += [f'      HIP_VISIBLE_DEVICES: "{devices}"\n    devices: ["/dev/kfd", "/dev/dri"]\n', volumes]
+        else:
+            parts.append(
+                f"{volumes}    deploy:\n      resources:\n        reservations:\n          devices:\n"
+                f"            - {{driver: nvidia, device_ids: [{listed}], capabilities: [gpu]}}\n"
+            )
     return "".join([*parts, "volumes:\n  models: {}\n"])
 
 
-def _kubernetes(plan: ServingPlan, words: list[str]) -> str:
-    return f"""apiVersion: apps/v1
+def _kubernetes(plan: ServingPlan, server: Server, image: str) -> str:
+    maker = "amd" if "rocm" in image else "nvidia"
+    mount = f"\n            - {{name: config, mountPath: /{_CONFIG}, subPath: {_CONFIG}}}" if server.config else ""
+    volume = "\n        - name: config\n          configMap: {name: inference}" if server.config else ""
+    config = ""
+    if server.config:
+        lines = "".join(f"    {line}\n" for line in _config(server.config).splitlines())
+        config = f"apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: inference\ndata:\n  {_CONFIG}: |\n{lines}---\n"
+    return f"""{config}apiVersion: apps/v1
 kind: Deployment
 metadata:
   name: inference
@@ -229,8 +341,11 @@ spec:
     spec:
       containers:
         - name: engine
-          image: {_IMAGES[plan.runtime]}
-          command: {_listed(_inside(words))}
+          image: {image}
+          command: {json.dumps(server.inside)}
+          env:
+            - name: HF_TOKEN
+              valueFrom: {{secretKeyRef: {{name: hf-token-secret, key: HF_TOKEN, optional: true}}}}
           ports:
             - containerPort: {_PORT}
           readinessProbe:
@@ -238,12 +353,12 @@ spec:
             periodSeconds: 10
             failureThreshold: 120
           resources:
-            limits: {{nvidia.com/gpu: {plan.tp * plan.pp}}}
+            limits: {{{maker}.com/gpu: {plan.tp * plan.pp}}}
           volumeMounts:
-            - {{name: shm, mountPath: /dev/shm}}
+            - {{name: shm, mountPath: /dev/shm}}{mount}
       volumes:
         - name: shm
-          emptyDir: {{medium: Memory}}
+          emptyDir: {{medium: Memory}}{volume}
 ---
 apiVersion: v1
 kind: Service

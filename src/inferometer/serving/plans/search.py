@@ -8,7 +8,7 @@ from heapq import heapify, heappop, heappush, nsmallest
 from itertools import product
 from math import ceil, comb
 from os import cpu_count
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -19,10 +19,13 @@ from inferometer.core.graph import is_generative
 from inferometer.core.served import Window
 from inferometer.core.traffic.arrivals import Arrivals
 from inferometer.core.traffic.figures import figures_of
+from inferometer.core.traffic.lengths import draw
 from inferometer.core.traffic.traces import part_of, repeated_tokens, scaled
 from inferometer.known import device as device_named
 from inferometer.known import devices as all_devices
+from inferometer.known import model as model_named
 from inferometer.known.engines import serving_engine
+from inferometer.known.files import row_named
 from inferometer.known.places import instances_with
 from inferometer.predict.ask import ask, model_graph
 from inferometer.predict.basis.engine_tables.calibrating import system_of
@@ -30,12 +33,21 @@ from inferometer.predict.energy import power_model
 from inferometer.predict.money import carbon_grams, hourly_price
 from inferometer.predict.price.collectives import route_of
 from inferometer.predict.served.question import ServedReplica, served
-from inferometer.predict.served.steady import Traffic
+from inferometer.predict.served.steady import Drafts, Traffic
 from inferometer.predict.sweep.engines import Spread, spread_over
 from inferometer.serving.load.plan import LoadPlan, LoadStep
-from inferometer.serving.plans.asked import MONTH_H, Candidate, FrontPoint, PlanAnswer, PlanSearch, ServingPlan
+from inferometer.serving.plans.asked import (
+    MONTH_H,
+    Candidate,
+    Drafting,
+    FrontPoint,
+    PlanAnswer,
+    PlanSearch,
+    ServingPlan,
+)
 from inferometer.serving.plans.closed import LoadCurve, PoolTimes, load_curve, pool_times
 from inferometer.serving.plans.tiers import edge_tier
+from inferometer.serving.simulate.building import kept_tokens, with_head
 from inferometer.serving.simulate.plan import SimulationPlan
 from inferometer.serving.simulate.run import simulate
 
@@ -43,27 +55,58 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from inferometer.core.device import Link
+    from inferometer.core.graph import Graph
     from inferometer.core.served import Distribution, Level, LevelFigures
     from inferometer.predict.question import Question
+    from inferometer.predict.served.memory import StepLimits
 
 _TP = (1, 2, 4, 8)
-_WEIGHTS = (None, "f8e4m3", "i4")
+# Families whose files have layers of multi-token prediction: num_nextn_predict_layers of DeepSeek-V3's config.json,
+# mtp_num_hidden_layers of Qwen3.5's.
+_PREDICT_SEVERAL = frozenset({"deepseek_v3", "qwen3_5", "qwen3_5_moe"})
+_WEIGHTS = ("f8e4m3", "i4")  # tried beside a model's own format, where they are fewer bits
+_FEWER = 0.85  # of the own bits: FP8 with its scales is 8.03 bits a weight, MXFP4 with what stays wider 4.47
 _SIMULATED_REPLICAS = 2
 _LEAST_REQUESTS, _MOST_REQUESTS, _MOST_OF_SESSIONS = 600, 4000, 20_000
 _TRIES_AT_THE_RATE = 3  # simulations of sessions that come ever quicker
 _KEPT_UP = 0.97  # of the offered rate
-_MOST_SIMULATIONS = 24
+_MOST_SIMULATIONS = 32
 _TRIES_OF_POOLS = 6  # simulations of plans with a pool that reads prompts
 _WORTH_SHOWING = 2.0  # times what the best plan costs: pools beyond that are not tried
 _SIMULATED_OF_POOLS = 12  # replicas of both; of more pools a share is simulated
 _MOST_OTHERS, _TRIES_OF_OTHERS = 6, 3  # devices beside those of the best plans, and simulations for each
+_TEMPLATE, _LENGTHS = 64, 256  # tokens that a chat's template adds (Llama 3.1's some 40), and steps of the limit
 _WORTH_PROCESSES = 150  # ways to serve a model: some three seconds of one core
 _LEAST_CORES, _MOST_PROCESSES = 4, 16  # with two, beginning a process costs what it saves
 _AT_ONCE = 3  # simulations ahead of the one that is asked for, where there are workers for them
 _SAME = 5e-4
 _FRONT = 12  # points of it that are shown
 _GROWTH = 0.08  # more replicas after a simulation that missed an objective
+_SMALLER = (
+    "Weights and caches in fewer bits than the model's own change its answers: try them on requests of your own, or "
+    "leave them out with --weights own --kv own."
+)
 _IDLE = "A device that waits draws its idle power, one that works a share of its limit (docs/predicting.md)."
+
+
+@frozen
+class Way:
+    """What a replica can be, but for the limits of its steps."""
+
+    device: str
+    runtime: str
+    weights: str | None
+    tp: int
+    pp: int = 1
+    ep: int = 1
+    kv: str | None = None
+    drafting: Drafting | None = None
+
+    @property
+    def words(self) -> str:
+        parallel = "".join(f", {name} {count}" for name, count in (("PP", self.pp), ("EP", self.ep)) if count > 1)
+        more = f"{f', cache in {self.kv}' if self.kv else ''}{f', {self.drafting.words}' if self.drafting else ''}"
+        return f"{self.device}, {self.runtime}, {self.weights or 'own format'}, TP {self.tp}{parallel}{more}"
 
 
 @frozen
@@ -80,6 +123,9 @@ class Configuration:
     what: ServedReplica
     curve: LoadCurve
     pools: PoolTimes | None = None  # as one of two pools
+    tokens: int = 0
+    kv: str | None = None
+    drafting: Drafting | None = None
 
     @property
     def size(self) -> int:
@@ -131,7 +177,8 @@ def plan_of(
     )
     simulated = confirming.simulated
     why_not = None if plans else _why_not(search, found, candidates, refused, rejected)
-    notes = (_IDLE,) if any(each.watts is not None for each in plans) else ()
+    smaller = any(each.kv or each.weights for each in plans)
+    notes = (*((_SMALLER,) if smaller else ()), *((_IDLE,) if any(each.watts is not None for each in plans) else ()))
     return PlanAnswer(
         plans=explained, why_not=why_not, candidates=count, simulated=simulated, rejected=tuple(rejected), notes=notes,
         edge=edge_tier(search, explained[0]) if explained else None, by_device=by_device if len(by_device) > 1 else (),
@@ -161,6 +208,7 @@ def front_of(search: PlanSearch, found: list[Configuration]) -> tuple[FrontPoint
             point = FrontPoint(
                 device=each.device, runtime=each.runtime, weights=each.weights, tp=each.tp, pp=each.pp,
                 ep=each.ep, at_once=count, tokens_per_s_per_user=user, tokens_per_s_per_device=device, ttft_s=ttft,
+                kv=each.kv, drafting=each.drafting,
             )  # fmt: skip
             front.append(point)
     chosen = np.unique(np.linspace(0, len(front) - 1, min(_FRONT, len(front))).round().astype(int)) if front else ()
@@ -191,15 +239,15 @@ class _Confirming:
         confirmed: set[tuple[object, ...]] = set()
         while queue and len(plans) < keep and self.simulated < last:
             _, _, candidate = heappop(queue)
-            if _key(candidate)[:-1] in confirmed:
-                continue  # the same with another limit of a step
+            if _key(candidate)[:-2] in confirmed:
+                continue  # the same with other limits of a step
             configuration = self._by_key[_key(candidate)]
             following = [waiting for _, _, waiting in nsmallest(_AT_ONCE, queue)]
             made, missed = self._tried(candidate, configuration, following)
             if made is not None:
                 if all(_seen(made) != _seen(other) for other in plans):
                     plans.append(made)
-                confirmed.add(_key(candidate)[:-1])
+                confirmed.add(_key(candidate)[:-2])
                 continue
             self.rejected.append(f"{candidate.words}: {missed} in the simulation.")
             grown = self._grown(candidate, configuration, missed or "")
@@ -280,17 +328,17 @@ def usual_engine(search: PlanSearch) -> str:
     return f"local:{cores}" if cores >= _LEAST_CORES and len(ways(search)) >= _WORTH_PROCESSES else "local"
 
 
-# A device, an engine, a format of the weights, and tensor, pipeline and expert parallelism.
-Way = tuple[str, str, str | None, int, int, int]
-
-
 def ways(search: PlanSearch) -> list[Way]:
-    """What a replica can be, but for the limit of its sequences.
+    """What a replica can be, but for the limits of its steps.
 
     Where nobody says, a pipeline is tried where the most devices share its layers already (it begins where a machine
-    ends), and experts that are shared out are tried beside those that every device has a slice of.
+    ends), and experts that are shared out are tried beside those that every device has a slice of. Drafts are not tried
+    in a pipeline: vLLM has none there (docs, "Speculative Decoding").
     """
-    shared, experts = search.tp or _TP, any(op.kind == "moe_experts" for _, op in model_graph(search.model).ops())
+    graph = model_graph(search.model)
+    for drafting in search.drafts:
+        _require_drafts(search.model, graph, drafting)
+    shared, experts = search.tp or _TP, any(op.kind == "moe_experts" for _, op in graph.ops())
     split = [
         (tp, pp, ep)
         for tp in shared
@@ -298,8 +346,44 @@ def ways(search: PlanSearch) -> list[Way]:
         for ep in dict.fromkeys(search.ep or ((1, tp) if experts else (1,)))
         if ep <= tp
     ]
-    kinds = product(search.devices or _priced(), search.runtimes or (serving_engine(),), search.weights or _WEIGHTS)
-    return [(*kind, *way) for kind in kinds for way in split]
+    fewer = [name for name in _WEIGHTS if dtype(name).bits < _FEWER * own_bits(graph)]
+    kinds = product(
+        search.devices or _priced(), search.runtimes or (serving_engine(),), search.weights or (None, *fewer)
+    )
+    return [
+        Way(device=device, runtime=runtime, weights=weights, tp=tp, pp=pp, ep=ep, kv=kv, drafting=drafting)
+        for device, runtime, weights in kinds
+        for tp, pp, ep in split
+        for kv in search.kv
+        for drafting in (None, *search.drafts)
+        if drafting is None or pp == 1
+    ]
+
+
+def _require_drafts(model: Any, graph: Graph, drafting: Drafting) -> None:
+    """A model that drafts has the same tokens; a layer for several of them is part of the model or is not there."""
+    if drafting.head is None:
+        own, others = (each.metadata.get("vocab_size") for each in (graph, model_graph(drafting.draft)))
+        if own != others:
+            raise DomainError(
+                f"{drafting.draft} has {others or 'no'} tokens and {graph.name} {own}, so it cannot draft for it.",
+                remedy="Name a smaller model of the same family, or eagle, mtp or ngram.",
+            )
+    in_catalog = isinstance(model, str) and row_named("models", model)
+    if drafting.head == "mtp" and in_catalog and model_named(model).family not in _PREDICT_SEVERAL:
+        raise DomainError(
+            f"{graph.name} comes without a layer that predicts several tokens (MTP).",
+            remedy="Name eagle, ngram or a smaller model of the same family: --draft eagle.",
+        )
+
+
+def own_bits(graph: Graph) -> float:
+    """Bits of a weight in the model's own format, on average; one that names none is stored as its graph says."""
+    stored = [
+        (tensor.elements, dtype(tensor.dtype or graph.precision or "f32").bits, n) for tensor, n in graph.weights()
+    ]
+    known = [(elements * count, float(bits)) for elements, bits, count in stored if isinstance(elements, int)]
+    return sum(elements * bits for elements, bits in known) / max(1, sum(elements for elements, _ in known))
 
 
 def all_configurations(search: PlanSearch, spread: Spread = map) -> tuple[list[Configuration], list[str]]:
@@ -315,7 +399,6 @@ def all_configurations(search: PlanSearch, spread: Spread = map) -> tuple[list[C
 
 def _configured(search: PlanSearch, way: Way) -> list[Configuration] | str:
     """The configurations of one way, or why there is none."""
-    device, runtime, weights, tp, pp, ep = way
     prompt = max(1, round(search.prompt.mean))
     cached = (
         0 if search.trace is None else int(prompt * repeated_tokens(search.trace) / search.trace.input_tokens.sum())
@@ -324,9 +407,7 @@ def _configured(search: PlanSearch, way: Way) -> list[Configuration] | str:
     try:
         return list(_configurations(search, traffic, way))
     except InferometerError as error:
-        piped = f", PP {pp}" if pp > 1 else ""
-        spread = f", EP {ep}" if ep > 1 else ""
-        return f"{device}, {runtime}, {weights or 'own format'}, TP {tp}{piped}{spread}: {error.message}"
+        return f"{way.words}: {error.message}"
 
 
 def _priced() -> tuple[str, ...]:
@@ -339,31 +420,80 @@ def _priced() -> tuple[str, ...]:
 
 
 def _configurations(search: PlanSearch, traffic: Traffic, way: Way) -> Iterator[Configuration]:
-    device, runtime, weights, tp, pp, ep = way
     question = _asked(search, way, prompt=traffic.prompt, generate=traffic.generate)
-    _require_room(question, tp * pp)
-    what = served(question)
-    if what.memory is not None and what.memory.sequences_of(traffic.prompt + traffic.generate) < 1:
-        raise DomainError(f"{question.graph.name} does not fit beside a cache on {device}.")
-    for most in search.sequences:
-        limit = min(most or what.limits.sequences, what.limits.sequences)
-        if most and most >= what.limits.sequences:
-            continue
-        curve = load_curve(what, traffic, limit)
+    _require_room(question, way.tp * way.pp)
+    own, longest = _replica(question, way.drafting), longest_request(search)
+    for sequences, tokens in _limits(search, own.limits):
+        what = own.limited(sequences=sequences, tokens=tokens)
+        if what.memory is not None and what.memory.sequences_of(traffic.prompt + traffic.generate) < 1:
+            raise DomainError(f"{question.graph.name} does not fit beside a cache on {way.device}.")
+        if what.memory is not None and what.memory.kv_tokens < longest:
+            raise DomainError(f"The cache on {way.device} does not hold one request of {longest:,} tokens.")
+        own_traffic = replace(traffic, drafts=what.drafts)
         yield Configuration(
-            device=question.device.name, runtime=runtime, weights=weights, tp=tp, pp=pp, ep=ep, sequences=limit,
-            what=what, curve=curve, pools=pool_times(what, traffic, limit) if pp == 1 else None,
+            device=question.device.name, runtime=way.runtime, weights=way.weights, tp=way.tp, pp=way.pp, ep=way.ep,
+            sequences=sequences, tokens=tokens, kv=way.kv, drafting=way.drafting, what=what,
+            curve=load_curve(what, own_traffic, sequences),
+            pools=pool_times(what, own_traffic, sequences) if way.pp == 1 else None,
         )  # fmt: skip
+
+
+def _limits(search: PlanSearch, own: StepLimits) -> list[tuple[int, int]]:
+    """Sequences and tokens of a step to try: of each the first, and the others of one beside the first of the other.
+
+    An engine starts only where a step has a token for each of its sequences (vLLM's SchedulerConfig).
+    """
+    sequences = [most or own.sequences for most in search.sequences]
+    tokens = [most or own.tokens for most in search.tokens]
+    pairs = [*((most, tokens[0]) for most in sequences), *((sequences[0], most) for most in tokens)]
+    return list(dict.fromkeys((min(pair), pair[1]) for pair in pairs))
+
+
+def _replica(question: Question, drafting: Drafting | None) -> ServedReplica:
+    """What is served, with what drafts. A head is one layer more; looking n-grams up costs nothing."""
+    what = served(question)
+    if drafting is None or drafting.head is None:
+        return what
+    gained = kept_tokens(drafting.length, drafting.acceptance)
+    if drafting.head == "ngram":
+        return replace(what, drafts=Drafts(length=drafting.length, gained=gained, layers=0))
+    drafts = Drafts(length=drafting.length, gained=gained, step=what.step.layer())
+    return replace(what, drafts=drafts, memory=with_head(what))
+
+
+def longest_request(search: PlanSearch) -> int:
+    """What an engine must take at most (max_model_len): the longest prompt with its answer, of many that are drawn.
+
+    With room for the words that a chat's template adds, and no more than the model's own context.
+    """
+    if search.trace is not None:
+        longest = int((search.trace.input_tokens + search.trace.output_tokens).max())
+    else:
+        rng = np.random.default_rng(search.seed)
+        drawn = (draw(lengths, _MOST_REQUESTS, rng) for lengths in (search.prompt, search.generate))
+        longest = int(sum(lengths.max() for lengths in drawn))
+    rounded = -(-(longest + _TEMPLATE) // _LENGTHS) * _LENGTHS
+    context = _context(search.model)
+    return rounded if context is None else min(rounded, context)
+
+
+def _context(model: Any) -> int | None:
+    """The longest sequence of a catalog's model, where it is known."""
+    known = model_named(model).context if isinstance(model, str) and row_named("models", model) else None
+    return None if known is None else int(float(known))
 
 
 def _asked(search: PlanSearch, way: Way, prompt: int | None = None, generate: int | None = None) -> Question:
     """The question about a replica. The link of a search is between machines: within one, devices have their own."""
-    device, runtime, weights, tp, pp, ep = way
+    drafting, drafts = way.drafting, {}
+    if drafting is not None and drafting.head is None:
+        drafts = {"draft": drafting.draft, "draft_length": drafting.length, "acceptance": drafting.acceptance}
     question = ask(
-        search.model, on=device, runtime=runtime, weights=weights, tp=tp, pp=pp, ep=ep, options=search.options,
-        prompt=prompt, generate=generate,
+        search.model, on=way.device, runtime=way.runtime, weights=way.weights, kv=way.kv, tp=way.tp, pp=way.pp,
+        ep=way.ep, options=search.options, prompt=prompt, generate=generate, **drafts,
     )  # fmt: skip
-    if search.link is None or tp * pp == 1 or route_of(question.device, search.link, tp * pp).between is None:
+    devices = way.tp * way.pp
+    if search.link is None or devices == 1 or route_of(question.device, search.link, devices).between is None:
         return question
     return replace(question, options=replace(question.options, link=search.link))
 
@@ -381,22 +511,24 @@ def _link_between_pools(search: PlanSearch, device: str, count: int) -> Link | N
 
 def _require_room(question: Question, devices: int) -> None:
     """Weights that alone are more than the memory need no pricing."""
-    graph, memory = question.graph, question.device.memory
-    stored = question.workload.precision.weights or graph.precision
-    if memory is None or memory.room is None or not stored:
+    graph, memory, asked = question.graph, question.device.memory, question.workload.precision.weights
+    if memory is None or memory.room is None:
         return
-    needed = graph.parameters * dtype(stored).bits / 8 / devices
+    needed = graph.parameters * float(dtype(asked).bits if asked else own_bits(graph)) / 8 / devices
     if needed > float(memory.room):
         raise DomainError(f"{graph.name} does not fit: {needed / 1e9:.0f} GB of weights on {question.device.name}.")
 
 
 def _key(of: Configuration | Candidate) -> tuple[object, ...]:
-    return (of.device, of.runtime, of.weights, of.tp, of.pp, of.ep, of.sequences)
+    """The limits of a step stand last."""
+    return (of.device, of.runtime, of.weights, of.kv, of.drafting, of.tp, of.pp, of.ep, of.sequences, of.tokens)
 
 
 def _reader_key(candidate: Candidate) -> tuple[object, ...]:
     of = candidate
-    return (of.device, of.runtime, of.weights, of.reader_tp, 1, of.reader_ep, of.sequences)
+    return (
+        of.device, of.runtime, of.weights, of.kv, of.drafting, of.reader_tp, 1, of.reader_ep, of.sequences, of.tokens,
+    )  # fmt: skip
 
 
 def _tried(search: PlanSearch, configuration: Configuration) -> int:
@@ -483,6 +615,9 @@ def _candidate(
         reader_spare=reader_spare,
         reader_tp=1 if reader is None else reader.tp,
         reader_ep=1 if reader is None else reader.ep,
+        tokens=configuration.tokens,
+        kv=configuration.kv,
+        drafting=configuration.drafting,
     )
 
 
@@ -551,8 +686,8 @@ def _played(
     search: PlanSearch, candidate: Candidate, rate: float, pools: tuple[int, int], count: int
 ) -> tuple[Level, LevelFigures]:
     """`pools` are replicas, and those that only read."""
-    kind = candidate.device, candidate.runtime, candidate.weights
-    question = _asked(search, (*kind, candidate.tp, candidate.pp, candidate.ep))
+    way, drafting = _way(candidate), candidate.drafting
+    question = _asked(search, way)
     step, trace = LoadStep(arrivals=Arrivals(rate_per_s=rate)), None
     if search.trace is not None:
         trace = search.trace
@@ -564,11 +699,16 @@ def _played(
         url="simulated", steps=(step,), trace=trace, requests=count, prompt=search.prompt,
         generate=search.generate, objectives=search.objectives, seed=search.seed,
     )  # fmt: skip
-    asked = SimulationPlan(question=question, traffic=traffic, replicas=pools[0], sequences=candidate.sequences)
+    asked = SimulationPlan(
+        question=question, traffic=traffic, replicas=pools[0], sequences=candidate.sequences, tokens=candidate.tokens
+    )
+    if drafting is not None:
+        drafted = drafting.length, drafting.acceptance
+        asked = replace(asked, speculation=drafted, spread=drafting.spread, head=drafting.head)
     if pools[1]:
         asked = replace(
             asked,
-            readers=_asked(search, (*kind, candidate.reader_tp, 1, candidate.reader_ep)),
+            readers=_asked(search, replace(way, tp=candidate.reader_tp, pp=1, ep=candidate.reader_ep)),
             reader_replicas=pools[1],
             link=_link_between_pools(search, candidate.device, candidate.count),
         )
@@ -580,6 +720,13 @@ def _played(
         begin, end = np.quantile(np.asarray(level.requests.due_s, float), (0.25, 0.75)).tolist()
         level = replace(level, windows=(Window(start_s=begin, end_s=end, why="the middle half of the requests"),))
     return level, figures_of(level, search.objectives)
+
+
+def _way(of: Candidate) -> Way:
+    return Way(
+        device=of.device, runtime=of.runtime, weights=of.weights, tp=of.tp, pp=of.pp, ep=of.ep, kv=of.kv,
+        drafting=of.drafting,
+    )  # fmt: skip
 
 
 def _missed(search: PlanSearch, figures: LevelFigures) -> str | None:
@@ -627,6 +774,10 @@ def _plan(
         replicas=candidate.replicas + candidate.spare,
         spare=candidate.spare,
         max_num_seqs=configuration.sequences,
+        max_num_batched_tokens=configuration.tokens,
+        max_model_len=longest_request(search),
+        kv=candidate.kv,
+        drafting=candidate.drafting,
         usd_per_hour=usd,
         usd_per_month=None if usd is None else usd * MONTH_H,
         usd_per_million_tokens=None if usd is None else usd / tokens_per_h * 1e6,
@@ -671,7 +822,7 @@ def _explained(search: PlanSearch, plans: list[ServingPlan]) -> Iterator[Serving
         elif not index:
             yield replace(each, why=f"the {search.goal} that meets every objective")
         else:
-            more = mine / best - 1
+            more = mine / best - 1 if best else float(mine > 0)  # what costs nothing has no share of it
             devices = f"{each.count} devices instead of {plans[0].count}"
             gain = _better_at(each, plans[0])
             lost = f"{words} {more:.1%} more: {devices}" if more > _SAME else f"{words} the same and came second"
@@ -697,9 +848,12 @@ def _why_not(
     refused: list[str],
     rejected: list[str],
 ) -> str:
-    """Which constraint binds, and by how much."""
+    """Which constraint binds, by how much, and what to change."""
     if not found:
-        return f"The model fits on none of the {len(refused)} ways to serve it. {refused[0] if refused else ''}"
+        return (
+            f"The model fits on none of the {len(refused)} ways to serve it. {refused[0] if refused else ''} "
+            "Allow more devices a replica (--tp, --pp), larger ones (--on), or fewer bits (--weights i4 --kv f8e4m3)."
+        )
     worst = []
     for goal in search.objectives:
         least, where = min(
@@ -711,17 +865,22 @@ def _why_not(
                 f"as much, on {where.size} × {where.device} with nobody else there."
             )
     if worst:
-        return " ".join(worst)
+        return f"{' '.join(worst)} Allow that in --slo, or try more devices a replica (--tp), fewer bits or --draft."
     if not candidates:
-        return "No configuration meets all objectives at once, though each of them is met by some."
+        return (
+            "No configuration meets all objectives at once, though each of them is met by some. Allow more in one of "
+            "--slo, or try more devices a replica (--tp), fewer bits (--weights, --kv) or --draft."
+        )
     fewest = min(each.count for each in candidates)
     if fewest > search.most_devices:
         return (
             f"The number of devices binds: {fewest} are needed and {search.most_devices} may be used, "
-            f"{fewest / search.most_devices:.2g} times as many."
+            f"{fewest / search.most_devices:.2g} times as many. Say --max-devices {fewest}, or ask for less."
         )
     lightest = min((each.watts for each in candidates if each.watts is not None), default=None)
     if search.most_watts is not None and (lightest is None or lightest > search.most_watts):
         known = "nobody knows what any of them draws" if lightest is None else f"the least is {lightest:,.0f} W"
-        return f"The power binds: {known}, and {search.most_watts:,.0f} W may be drawn."
-    return f"No simulation met the objectives. The last: {rejected[-1] if rejected else 'none was tried'}"
+        more = "" if lightest is None else f" Say --max-power {ceil(lightest)}W, or ask for less."
+        return f"The power binds: {known}, and {search.most_watts:,.0f} W may be drawn.{more}"
+    last = rejected[-1] if rejected else "none was tried."
+    return f"No simulation met the objectives. The last: {last} Allow more in --slo, or more in --max-devices."

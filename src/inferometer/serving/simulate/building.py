@@ -67,7 +67,7 @@ def _pool(
     rules = scheduler_of(question.runtime_name, question.options.engine_version)
     if rules.slots is not None:
         return _slots(plan, question, rules, replicas)
-    what = served(question)
+    what = served(question).limited(tokens=plan.tokens, sequences=plan.sequences)
     limits = _limits(plan, what if memory is None else replace(what, memory=memory), question)
     speculation = _speculation(plan, what)
     times = StepTimes(what.step, limits.tokens, limits.sequences, speculation)
@@ -155,7 +155,7 @@ def _gang(plan: SimulationPlan, pool: ReplicaPool, question: Question) -> tuple[
 
 
 def _limits(plan: SimulationPlan, what: ServedReplica, question: Question) -> EngineLimits:
-    memory = what.memory if plan.head in {None, "ngram"} else _with_head(what)
+    memory = what.memory if plan.head in {None, "ngram"} else with_head(what)
     block_tokens = plan.block_tokens or (what.rules.block_tokens if memory is None else memory.block_tokens)
     blocks = plan.blocks
     if blocks is None and memory is not None:
@@ -261,7 +261,7 @@ def _speculation(plan: SimulationPlan, what: ServedReplica) -> Speculation | Non
     return Speculation(length=length, draft=step)
 
 
-def _with_head(what: ServedReplica) -> ServingMemory | None:
+def with_head(what: ServedReplica) -> ServingMemory | None:
     """Beside a head that drafts: one layer more, with its weights and its cache. It shares the embedding."""
     memory, layers = what.memory, what.step.layers
     if memory is None:

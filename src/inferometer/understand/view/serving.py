@@ -188,6 +188,8 @@ _PLAN = (
     Column(key="count", heading="devices", exact=True),
     Column(key="runtime", heading="engine"),
     Column(key="weights", heading="weights"),
+    Column(key="kv", heading="cache"),
+    Column(key="drafts", heading="drafts"),
     Column(key="tp", heading="TP", exact=True),
     Column(key="pp", heading="PP", exact=True),
     Column(key="ep", heading="EP", exact=True),
@@ -195,6 +197,7 @@ _PLAN = (
     Column(key="readers", heading="readers", exact=True),
     Column(key="reader_tp", heading="their TP", exact=True),
     Column(key="max_num_seqs", heading="at once", exact=True),
+    Column(key="max_num_batched_tokens", heading="a step", exact=True),
     Column(key="usd_per_hour", heading="USD/h", unit="1"),
     Column(key="usd_per_million_tokens", heading="USD/Mtok", unit="1"),
     Column(key="watts", heading="power", unit="W"),
@@ -216,6 +219,8 @@ _FRONT = (
     Column(key="device", heading="device"),
     Column(key="runtime", heading="engine"),
     Column(key="weights", heading="weights"),
+    Column(key="kv", heading="cache"),
+    Column(key="drafts", heading="drafts"),
     Column(key="tp", heading="TP", exact=True),
     Column(key="pp", heading="PP", exact=True),
     Column(key="ep", heading="EP", exact=True),
@@ -276,7 +281,9 @@ def _table(columns: tuple[Column, ...], document: Mapping[str, Any]) -> ReportTa
         """Without what stands only where some plan has more than one of it, or a pool that reads prompts."""
         some = {key: row[key] if (row.get(key) or 1) > 1 else None for key in ("pp", "ep")}
         pool = {key: row[key] if row.get("readers") else None for key in ("readers", "reader_tp")}
-        return {**row, **some, **pool}
+        drafts = row.get("drafting")
+        drafted = {"drafts": f"{drafts['draft']} × {drafts['length']}" if drafts else None}
+        return {**row, **some, **pool, **drafted}
 
     rows = tuple(shown(row) for row in document["plans"])
     return ReportTable(columns=filled(columns, rows), rows=rows)
@@ -291,6 +298,7 @@ def plan_card(document: Mapping[str, Any], *, title: str) -> Card:
     """The best plan, and what was tried and failed."""
     best = document["plans"][0]
     weights = f" · {best['weights']}" if best["weights"] else ""
+    weights += f" · cache in {best['kv']}" if best.get("kv") else ""
     compared = f"{document['candidates']:,} candidates compared, {counted(document['simulated'], 'simulation')}"
     return Card(
         title=title,
@@ -329,7 +337,13 @@ def _edge_facts(edge: Mapping[str, Any] | None) -> Iterator[Fact]:
 
 def _facts(plan: Mapping[str, Any]) -> Iterator[Fact]:
     spare = f", {plan['spare']} of them spare" if plan["spare"] else ""
-    yield "replicas", str(plan["replicas"]), f"{plan['max_num_seqs']} sequences at once{spare}"
+    step = f", {plan['max_num_batched_tokens']:,} tokens a step" if plan.get("max_num_batched_tokens") else ""
+    yield "replicas", str(plan["replicas"]), f"{plan['max_num_seqs']} sequences at once{step}{spare}"
+    if plan.get("drafting"):
+        drafts = plan["drafting"]
+        varying = f" ± {drafts['spread']:g}" if drafts["spread"] else ""
+        said = f"{drafts['acceptance']:g}{varying} of them accepted, as was asked: measure it on your own requests"
+        yield "drafts", f"{drafts['draft']} × {drafts['length']}", said
     if plan.get("readers"):
         link = next((note for note in plan["notes"] if note.startswith("caches")), "")
         yield "readers", f"{plan['readers']} of TP {plan['reader_tp']}", f"a pool that reads the prompts; {link}"
