@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from math import exp, log
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -132,13 +132,14 @@ class TableReader:
         """The logarithm of `share`; those of a point's sizes that are arrays are logarithms already.
 
         Most axes have one size for all (the width of a weight): the table is folded along those first. Arrays may be of
-        any shapes that go together: cells are looked for along each of them, and not at every point.
+        any shapes that go together: cells are looked for along each of them, and not at every point. The array that
+        comes back is nobody else's.
         """
         logs = self._logs
         varying: list[tuple[Any, float | None, Any]] = []
         for axis in reversed(range(len(point))):
             size = point[axis]
-            if isinstance(size, np.ndarray):
+            if isinstance(size, np.ndarray | Crossed):
                 varying.insert(0, (self._grids[axis], self._steps[axis], size))
                 continue
             lower, share = _between(self.table.grid[axis], size)
@@ -147,7 +148,8 @@ class TableReader:
         if not varying:
             return logs
         if len(varying) == 1:  # by far the commonest: only the tokens of a step change
-            return np.interp(varying[0][2], varying[0][0], logs)
+            grid, _, sizes = varying[0]
+            return np.interp(_whole(sizes), grid, logs)
         return _in_cell(logs.ravel(), logs.shape, [_cell(*each) for each in varying], 0)
 
     def beyond(self, point: tuple[Any, ...]) -> Any:
@@ -179,22 +181,38 @@ def _even_step(grid: Any) -> float | None:
     return float(steps[0]) if len(steps) and np.ptp(steps) <= 1e-14 * np.abs(grid).max() else None
 
 
+class Crossed(NamedTuple):
+    """Logarithms of products: those of a column of batches, and of a row of lengths, to be added to each other."""
+
+    batches: Any
+    lengths: Any
+
+
+def _whole(sizes: Any) -> Any:
+    return sizes.batches + sizes.lengths if isinstance(sizes, Crossed) else sizes
+
+
 def _cell(grid: Any, step: float | None, sizes: Any) -> tuple[Any, Any]:
     """As `_between`, for logarithms of many sizes; the last cell holds the last point.
 
     Where all lie in one cell, as neighbours of a fine grid do, it is a number.
     """
+    end, last = len(grid) - 1.0, max(0, len(grid) - 2)
     if step is None:
-        place = np.interp(sizes, grid, np.arange(len(grid)))
-    else:  # an even grid needs no search
-        place = np.clip((sizes - grid[0]) / step, 0.0, len(grid) - 1.0)
-    least, most = place.min(), place.max()
-    last = max(0, len(grid) - 2)
-    if min(int(least), last) == min(int(most), last):
-        lower = min(int(least), last)
-        return lower, place - lower
-    lower = np.minimum(place.astype(int), last)
-    return lower, place - lower
+        place = np.interp(_whole(sizes), grid, np.arange(len(grid)))
+        least, most = place.min(), place.max()
+    elif isinstance(sizes, Crossed):  # an even grid needs no search, and sums grow with what is added: nor do ends
+        batches, lengths = sizes.batches / step, (sizes.lengths - grid[0]) / step
+        place, least, most = batches + lengths, batches.min() + lengths.min(), batches.max() + lengths.max()
+    else:
+        place = (sizes - grid[0]) / step
+        least, most = place.min(), place.max()
+    if not 0 <= least <= most <= end:
+        place, least, most = np.clip(place, 0.0, end, out=place), max(least, 0.0), min(most, end)
+    lower: Any = min(int(least), last)
+    if lower != min(int(most), last):
+        lower = np.minimum(place.astype(int), last)
+    return lower, np.subtract(place, lower, out=place)
 
 
 def _in_cell(values: Any, shape: tuple[int, ...], places: list[tuple[Any, Any]], base: Any) -> Any:
@@ -205,7 +223,10 @@ def _in_cell(values: Any, shape: tuple[int, ...], places: list[tuple[Any, Any]],
     low = _in_cell(values, shape[1:], others, (base + lower) * (shape[1] if others else 1))
     if shape[0] == 1:
         return low
-    return low + share * (_in_cell(values, shape[1:], others, (base + lower + 1) * (shape[1] if others else 1)) - low)
+    between = _in_cell(values, shape[1:], others, (base + lower + 1) * (shape[1] if others else 1)) - low
+    between = share * between
+    between += low
+    return between
 
 
 def _require_axes(table: Utilisation) -> None:
