@@ -47,7 +47,10 @@ Piece = tuple[slice, slice]  # of batches and of lengths
 
 @frozen
 class LeanRow:
-    """A row as polynomials of seconds and bytes; `most` where it looks up: it reads no more of its weights than all."""
+    """A row as polynomials of seconds and bytes; `most` where it looks up: it reads no more of its weights than all.
+
+    Seconds with shares and ramps in them are those of all `count` times that it runs, others and bytes those of one.
+    """
 
     row: OpRow
     count: float
@@ -102,13 +105,10 @@ class LeanPart:
             size = np.asarray(points.binding.size(dim) * share, float)
             logs[axis] = np.log(np.maximum(size, _LEAST)) if size.ndim else size.item()
         shares: dict[Any, Any] = {}
-        whole: Any = 0.0
-        arithmetic: Any = 0.0
-        for number, each in enumerate(self.rows):
-            time, computing = (each.count * seconds for seconds in self._row(each, points, logs, shares))
-            # Most parts have few rows: to add the first to nothing would be a step of its own over all points.
-            whole, arithmetic = (whole + time, arithmetic + computing) if number else (time, computing)
-        return whole, arithmetic
+        (time, computing), *others = (self._row(each, points, logs, shares) for each in self.rows)
+        for more, arithmetic in others:
+            time, computing = time + more, computing + arithmetic
+        return time, computing
 
     def _row(self, each: LeanRow, points: _Points, logs: Mapping[int, Any], shares: dict[Any, Any]) -> tuple[Any, Any]:
         over = None if each.most is None else np.maximum(0.0, points.value(each.counted["weight_bytes"]) - each.most)
@@ -123,7 +123,8 @@ class LeanPart:
                 memory = memory * slower
         if each.curve is not None:
             seconds = each.curve.seconds(self.peaks, kernel_sizes(each.row, points.binding))
-            longer = np.maximum(points.value(each.ideal), (memory - each.memory_ramp_s) * each.memory_share)
+            reached = each.memory_share / each.count
+            longer = np.maximum(points.value(each.ideal), (memory - each.memory_ramp_s) * reached)
             # A femtosecond is far below any op: it only keeps a row without work from dividing by nothing.
             slower = seconds / np.maximum(longer, 1e-15)
             compute, memory = compute * slower, memory * slower
@@ -133,16 +134,17 @@ class LeanPart:
         if each.overhead_s:
             time = time + self.times * each.overhead_s
         if floored:
-            time = np.maximum(time, self._floor(each, points, over))
+            time = np.maximum(time, each.count * self._floor(each, points, over))
         return time, compute
 
     def _memory(self, each: LeanRow, points: _Points, over: Any) -> Any:
         if each.moving is not None:
             memory = points.value(each.moving)
-            return memory if over is None else memory - over / (self.levels.bandwidth * each.memory_share)
+            reached = self.levels.bandwidth * each.memory_share / each.count
+            return memory if over is None else memory - over / reached
         moved = points.value(each.moved) if over is None else points.value(each.moved) - over
         ideal = self.levels.ideal(moved, points.value(each.activations), 0.0, 0.0)
-        return ideal / each.memory_share + each.memory_ramp_s
+        return ideal * (each.count / each.memory_share) + each.memory_ramp_s
 
     def _floor(self, each: LeanRow, points: _Points, over: Any) -> Any:
         held = points.value(each.held) if over is None else points.value(each.held) - over
@@ -227,7 +229,7 @@ def _slower(  # noqa: PLR0913, PLR0917 - a table, a row, and where
             points.on_axis(axis, over) if isinstance(axis, tuple) else logs[axis] if isinstance(axis, int) else axis
             for axis in counted
         )
-        shares[key] = _above(log(table.factor), table.table.at_logarithms(point))
+        shares[key] = _above(log(table.factor), table.table.at_logarithms(point, shares))
     return shares[key]
 
 
@@ -285,24 +287,24 @@ def _rows(plan: PricePlan, phase: str, counts: Any, by_name: Mapping[str, Any]) 
         axes = {axis for table in covered for axis in table.axes if isinstance(axis, str)}
         if number in prepared.tables:
             axes.add("weight_bytes")
-        own = {name: float(values[number]) for name, values in column.items()}
+        own, count = {name: float(values[number]) for name, values in column.items()}, float(counts[number])
         yield LeanRow(
             row=row,
-            count=float(counts[number]),
+            count=count,
             bare=_factors(bare[number], names),
             ideal=_factors(ideal[number], names),
-            busy=_factors(busy[number] / own["compute_share"] + constant * own["compute_ramp_s"], names),
+            busy=_factors(count * (busy[number] / own["compute_share"] + constant * own["compute_ramp_s"]), names),
             held=_factors(held[number], names),
             moved=_factors(moved[number], names),
             activations=_factors(by_name["activations"][number], names),
-            moving=_factors(moving[number] / own["memory_share"] + constant * own["memory_ramp_s"], names)
+            moving=_factors(count * (moving[number] / own["memory_share"] + constant * own["memory_ramp_s"]), names)
             if plan.levels.cache_bandwidth is None
             else None,
             counted={axis: _factors(counted[axis][number], names) for axis in axes},
             most=prepared.tables.get(number),
             memory_share=own["memory_share"],
-            memory_ramp_s=own["memory_ramp_s"],
-            overhead_s=own["overhead_s"],
+            memory_ramp_s=count * own["memory_ramp_s"],
+            overhead_s=count * own["overhead_s"],
             # Nothing is faster than its floor but by a kernel's curve, a share above 1 or a factor below it.
             floored=number in rates.curves or max(own["compute_share"], own["memory_share"]) > 1,
             hastened=any(table.factor < 1 for table in covered),

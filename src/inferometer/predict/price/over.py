@@ -69,7 +69,7 @@ def _pieces(plan: PricePlan, sizes: Mapping[str, Any], phase: str, *, once: bool
     for here in pieces_of(_shape(sizes)):
         seconds = zip(*(part(here) for part in parts), strict=True)
         device, computing, overhead = (reduce(np.add, each) for each in seconds)
-        waiting = exposed_host(device, host) if host else 0.0
+        waiting = exposed_host(device, host) if np.min(device) < host else 0.0
         outside_s = cut(outside, here)
         waiting = waiting + outside_s
         yield here, Sums(time_s=device + waiting, computing_s=computing, waiting_s=overhead + waiting)

@@ -19,7 +19,6 @@ from inferometer.predict.sweep.columns import INPUTS, LOADING, RUNNING, SweepCol
 from inferometer.predict.sweep.stage import SweepStage
 from inferometer.predict.sweep.table import is_none
 
-
 _PIECE_ROWS = 1 << 14  # a column of it stays in a core's own cache, beside what it is worked out from
 _CUT = ("batch", "prompt", "generate", "context", "first", "step", "room_bytes", "usd_rate")
 

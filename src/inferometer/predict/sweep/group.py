@@ -156,8 +156,11 @@ def _joules(site: PlanDevices, places: Any, time: Any, sums: Sums) -> Any:
     """Energy of all devices of some plans. Each waits for the host, and for its turn in a pipeline."""
     power, share = site.power, site.busy * site.stretch
     powers = PowerModel(**{name: getattr(power, name)[places] for name in _POWERS})
-    idle = (1 - site.busy) * time + share * sums.waiting_s
-    return site.devices * powers.joules(time_s=time, computing_s=share * sums.computing_s, waiting_s=idle)
+    idle, computing = sums.waiting_s, sums.computing_s
+    if site.busy < 1 or share != 1:
+        idle, computing = (1 - site.busy) * time + share * idle, share * computing
+    joules = powers.joules(time_s=time, computing_s=computing, waiting_s=idle)
+    return joules if site.devices == 1 else site.devices * joules
 
 
 def _details(plan: PricePlan, sizes: Sizes, phase: str, *, once: bool) -> tuple[Any, Any, Any]:
@@ -268,21 +271,17 @@ class Group:
         """Of each member: its weights, and what comes and goes, which those with other weights share."""
         sizes, shape = points
         residencies = [member.ready.residency for member in self.members]
-        passing = {id(each.passing): each.passing for each in residencies}
-        places = {key: place for place, key in enumerate(passing)}
-        which = np.array([places[id(each.passing)] for each in residencies])
+        which = np.array([id(each.passing) for each in residencies])
         weights = np.array([each.weights_bytes for each in residencies]).reshape(-1, 1, 1, 1, 1)
         found = np.empty((len(residencies), *shape))
         # Batches in strips, so that a million points do not stand in memory once for every part of the sum.
         height = max(1, _CELLS // prod(shape[1:]))
-        for top in range(0, shape[0], height):
-            batches = slice(top, top + height)
-            piece = {name: value[batches] if name == "batch" else value for name, value in sizes.items()}
-            used = [each.use(piece, first=first).total_bytes for each in passing.values()]
-            if len(used) == 1:
-                np.add(weights, used[0], out=found[:, batches])
-            else:
-                np.add(weights, np.stack(np.broadcast_arrays(*used))[which], out=found[:, batches])
+        for passing in {id(each.passing): each.passing for each in residencies}.values():
+            members = which == id(passing)
+            for top in range(0, shape[0], height):
+                batches = slice(top, top + height)
+                piece = {name: value[batches] if name == "batch" else value for name, value in sizes.items()}
+                found[members, batches] = weights[members] + passing.total_bytes(piece, first=first)
         return found
 
     def numbers(self) -> tuple[list[float], ...]:
