@@ -168,31 +168,20 @@ def _seconds_by_tokens(part: PlanPart, sizes: Mapping[str, Any], phase: str) -> 
     """Each number of tokens that occurs is priced once, and looked up wherever it does."""
     batch, query = (np.asarray(sizes[name]).astype(np.int64) for name in ("batch", "query"))
     most, points = int(batch.max() * query.max()), batch.size * query.size
-    dense = most <= _SPARSE * points
-    if dense:
+    if dense := most <= _SPARSE * points:
         seen = np.zeros(most + 1, bool)
         for here in pieces_of((batch.size, query.size)):
             seen[cut(batch, here) * cut(query, here)] = True
         distinct = np.flatnonzero(seen)
+        rank = np.cumsum(seen, dtype=np.int32) - 1
     else:
         distinct = distinct_of((batch * query).ravel())
     found = _priced(part, {**dict.fromkeys(SYMBOLIC, 1.0), "query": distinct[None].astype(float)}, phase)
 
-    def looked_up(values: Any) -> Any:
-        """By the tokens themselves, or by where they stand among all that occur; a number is the same for all."""
-        if not np.ndim(values) or not dense:
-            return values if not np.ndim(values) else values[0]
-        spread = np.empty(most + 1)
-        spread[distinct] = values[0]
-        return spread
-
-    tables = [looked_up(each) for each in found]
-
     def seconds(here: Piece) -> tuple[Any, Any, Any]:
-        places = cut(batch, here) * cut(query, here)
-        if not dense:
-            places = np.searchsorted(distinct, places)
-        return tuple(each.take(places) if np.ndim(each) else each for each in tables)  # type: ignore[return-value]
+        tokens = cut(batch, here) * cut(query, here)
+        places = rank.take(tokens) if dense else np.searchsorted(distinct, tokens)
+        return tuple(each.take(places) if np.ndim(each) else each for each in found)  # type: ignore[return-value]  # three
 
     return seconds
 

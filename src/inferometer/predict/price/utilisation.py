@@ -132,8 +132,8 @@ class TableReader:
         """The logarithm of `share`; those of a point's sizes that are arrays are logarithms already.
 
         Most axes have one size for all (the width of a weight): the table is folded along those first. Arrays may be of
-        any shapes that go together: cells are looked for along each of them, and not at every point. `cells` keeps those
-        of sizes that other rows are read at, too. The array that comes back is nobody else's.
+        any shapes that go together: cells are looked for along each of them, and not at every point. `cells` keeps
+        those of sizes that other rows are read at, too. The array that comes back is nobody else's.
         """
         logs = self._logs
         varying: list[tuple[int, Any]] = []

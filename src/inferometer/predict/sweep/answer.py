@@ -78,7 +78,9 @@ class SweepAnswer:
             return value[tuple(where)] if where else value
 
         shape = self.shape
-        count, height = (len(range(*part.indices(size))) for part, size in zip((combinations, batches), shape[:2]))
+        count, height = (
+            len(range(*part.indices(size))) for part, size in zip((combinations, batches), shape[:2], strict=True)
+        )
         return replace(
             self,
             shape=(count, height, *shape[2:]),
