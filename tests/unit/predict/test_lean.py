@@ -12,6 +12,7 @@ from inferometer.predict.ask import ask, model_graph
 from inferometer.predict.options import Options
 from inferometer.predict.price.deviations import NO_EFFECT
 from inferometer.predict.price.over import sums_over
+from inferometer.predict.price.step import Sums
 from inferometer.predict.ready import make_ready
 
 BATCHES = np.array([1.0, 2.0, 3.0, 64.0, 500.0]).reshape(-1, 1, 1, 1)
@@ -49,6 +50,16 @@ def grid(phase, batches=BATCHES):
     return {"batch": batches, **PHASES[phase], "logits": 1}
 
 
+def over_all(priced, sizes, phase):
+    """The pieces of a grid put together: [batches, lengths], as one vector."""
+    shape = np.broadcast_shapes(*(np.shape(value) for value in sizes.values()))
+    found = {name: np.full((shape[0], shape[1]), np.nan) for name in NAMES}
+    for here, sums in sums_over(priced, sizes, phase):
+        for name in NAMES:
+            found[name][here] = getattr(sums, name)
+    return Sums(**{name: values.ravel() for name, values in found.items()})
+
+
 def one_by_one(priced, sizes, phase):
     shape = np.broadcast_shapes(*(np.shape(value) for value in sizes.values()))
     flat = {name: np.broadcast_to(value, shape).ravel() if np.ndim(value) else value for name, value in sizes.items()}
@@ -59,7 +70,7 @@ def one_by_one(priced, sizes, phase):
 @pytest.mark.parametrize("case", CASES)
 def test_a_grid_costs_what_its_points_cost_one_by_one(case, phase):
     priced = plan(*case)
-    found, wanted = sums_over(priced, grid(phase), phase), one_by_one(priced, grid(phase), phase)
+    found, wanted = over_all(priced, grid(phase), phase), one_by_one(priced, grid(phase), phase)
     assert any(part.lean is not None for part in priced.parts[phase, False])
     for name in NAMES:
         np.testing.assert_allclose(getattr(found, name), getattr(wanted, name), rtol=1e-12, atol=1e-18)
@@ -68,7 +79,7 @@ def test_a_grid_costs_what_its_points_cost_one_by_one(case, phase):
 @pytest.mark.parametrize("phase", PHASES)
 def test_no_folded_row_beats_its_floor(phase):
     priced = plan(*CASES[0], factor=0.01)
-    found, wanted = sums_over(priced, grid(phase), phase), one_by_one(priced, grid(phase), phase)
+    found, wanted = over_all(priced, grid(phase), phase), one_by_one(priced, grid(phase), phase)
     np.testing.assert_allclose(found.time_s, wanted.time_s, rtol=1e-12)
 
 
@@ -76,17 +87,17 @@ def test_no_folded_row_beats_its_floor(phase):
 @pytest.mark.parametrize("case", CASES[:3])
 def test_a_point_costs_the_same_to_the_last_bit_wherever_the_grid_is_cut(case, phase):
     priced, many = plan(*case), np.arange(1.0, 301.0).reshape(-1, 1, 1, 1)
-    whole = sums_over(priced, grid(phase, many), phase)
+    whole = over_all(priced, grid(phase, many), phase)
     points = len(whole.time_s) // len(many)
     for start, end in ((0, 1), (7, 9), (299, 300)):
-        part = sums_over(priced, grid(phase, many[start:end]), phase)
+        part = over_all(priced, grid(phase, many[start:end]), phase)
         for name in NAMES:
             np.testing.assert_array_equal(getattr(part, name), getattr(whole, name)[start * points : end * points])
 
 
 def test_rows_that_are_no_polynomials_are_counted_at_every_point():
     priced = plan("gemma-3-1b", "torch-compile", "nvidia-h200", "bf16")  # five in six layers see only a window
-    sums_over(priced, grid("decode"), "decode")
+    over_all(priced, grid("decode"), "decode")
     folded = {
         row.op.get("window") is not None: part.lean is not None
         for part in priced.parts["decode", False]

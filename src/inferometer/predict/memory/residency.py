@@ -69,9 +69,12 @@ class Timeline:
     monomials: tuple[Monomial, ...]
     matrix: Any  # [steps + 2, monomials]
     numbers: list[list[float]] = field(init=False, repr=False)  # … as lists
+    sequences_alone: bool = field(init=False)  # whether all of it is of single sequences: so many times one's
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "numbers", self.matrix.tolist())
+        used = [monomial for monomial, factors in zip(self.monomials, self.matrix.T, strict=True) if factors.any()]
+        object.__setattr__(self, "sequences_alone", all(monomial.count("batch") == 1 for monomial in used))
 
 
 @frozen
@@ -116,6 +119,13 @@ class Passing:
             activations_bytes=alive[:-2].max(axis=0, initial=0.0).reshape(shape),
             workspace_bytes=self._workspace(binding),
         )
+
+    def total_bytes(self, sizes: Mapping[str, Any], *, first: bool) -> Any:
+        """All that `use` adds up, over a grid: where it can be, that of one sequence times the batch."""
+        timeline = self.first if first else self.later
+        if timeline is None or not timeline.sequences_alone or self.windowed or self.inner:
+            return self.use(sizes, first=first).total_bytes
+        return sizes["batch"] * self.use({**sizes, "batch": 1}, first=first).total_bytes
 
     def _workspace(self, binding: Binding) -> Any:
         most: Any = 0.0

@@ -219,7 +219,7 @@ def _cube(table: KernelShares, named: str) -> tuple[tuple[Any, ...], Any]:
     def make() -> tuple[tuple[Any, ...], Any]:
         chosen = table.texts["format"] == named
         axes = [table.sizes[axis][chosen] for axis in ("rows", "out_features", "in_features")]
-        grid = tuple(_distinct(axis).astype(float) for axis in axes)
+        grid = tuple(distinct_of(axis).astype(float) for axis in axes)
         cube = np.full([len(points) for points in grid], np.nan)
         cube[tuple(np.searchsorted(points, axis) for points, axis in zip(grid, axes, strict=True))] = np.log(
             table.shares[chosen]
@@ -231,7 +231,7 @@ def _cube(table: KernelShares, named: str) -> tuple[tuple[Any, ...], Any]:
     return _cubes.get_or_make(named, (table,), make)
 
 
-def _distinct(values: Any) -> Any:
+def distinct_of(values: Any) -> Any:
     """Each value once, in rising order. numpy's own imports masked arrays, which takes longer than all else here."""
     rising = np.sort(values)
     return rising[np.concatenate(([True], rising[1:] != rising[:-1]))] if len(rising) else rising
@@ -351,7 +351,7 @@ def _nearest(
 
 def _line(sizes: Any, shares: Any, *, best: bool = False) -> tuple[Any, Any]:
     """Points in rising order. Where several kernels were measured at one size: the fastest, which engines choose."""
-    points = _distinct(sizes)
+    points = distinct_of(sizes)
     one = np.max if best else np.median
     return points.astype(float), np.array([one(shares[sizes == point]) for point in points])
 
@@ -438,7 +438,7 @@ def _plane(table: KernelShares, chosen: Any, length: str) -> tuple[tuple[Any, An
     most, which is all starting and no reading; with a window, length adds no work, and sequences do.
     """
     batches, lengths = (np.asarray(table.sizes[name])[chosen] for name in ("batch", length))
-    rows, columns = _distinct(batches), _distinct(lengths)
+    rows, columns = distinct_of(batches), distinct_of(lengths)
     plane = np.full((len(rows), len(columns)), np.nan)
     plane[np.searchsorted(rows, batches), np.searchsorted(columns, lengths)] = np.log(table.shares[chosen])
     larger = np.fmax(_filled(plane, 0), _filled(plane, 1))

@@ -23,6 +23,7 @@ from inferometer.predict.price.kernel_floors import PeakRates
 from inferometer.predict.price.kernels import Curve, kernel_sizes
 from inferometer.predict.price.price import Levels
 from inferometer.predict.price.rates import Covered
+from inferometer.predict.price.utilisation import Crossed
 from inferometer.predict.work.collect import OpRow
 from inferometer.predict.work.prepare import PARTS
 
@@ -35,16 +36,21 @@ if TYPE_CHECKING:
 # Points at once: the arrays of a row's price stay in a core's own cache. They are as near to each other as they can be
 # on both axes, so that most pieces lie in one cell of a table, which is then read once.
 _CELLS, _WIDTH = 16_384, 128
+_SLOWER = 1 + 1e-12  # what is this much slower than at its peaks lies above its floor, however both are rounded
 _LEAST = 1e-9  # a size of nothing has no logarithm; every real one is 1 or more
 
 # By the power of the batch: what stands before it, as monomials of the other sizes and their factors. A grid is
 # batches × lengths, so each of these is worked out along the lengths alone.
 Factors = tuple[tuple[int, tuple[tuple[tuple[str, ...], float], ...]], ...]
+Piece = tuple[slice, slice]  # of batches and of lengths
 
 
 @frozen
 class LeanRow:
-    """A row as polynomials of seconds and bytes; `most` where it looks up: it reads no more of its weights than all."""
+    """A row as polynomials of seconds and bytes; `most` where it looks up: it reads no more of its weights than all.
+
+    Seconds with shares and ramps in them are those of all `count` times that it runs, others and bytes those of one.
+    """
 
     row: OpRow
     count: float
@@ -61,6 +67,7 @@ class LeanRow:
     memory_ramp_s: float
     overhead_s: float
     floored: bool  # whether its price could lie below its floor
+    hastened: bool  # … where a table makes it faster than at its peaks
     covered: tuple[Covered, ...]
     curve: Curve | None
 
@@ -82,15 +89,15 @@ class LeanPart:
         `sizes` are numbers, but for a column of batches and rows of lengths.
         """
         shape = np.broadcast_shapes((1, 1), *(np.shape(value) for value in sizes.values()))
-        time, computing = np.empty(shape), np.empty(shape)
-        width = min(shape[1], _WIDTH if shape[0] > 1 else _CELLS)
-        height = max(1, _CELLS // width)
-        for top in range(0, shape[0], height):
-            for left in range(0, shape[1], width):
-                here = (slice(top, top + height), slice(left, left + width))
-                piece = {name: _cut(value, here) for name, value in sizes.items()}
-                time[here], computing[here] = self._at_once(_Points(piece, plan.prepared.binding(piece)))
+        time, computing = np.empty((2, *shape))
+        for here in pieces_of(shape):
+            time[here], computing[here], _ = self.seconds_in(plan, sizes, here)
         return time, computing, self.waiting_s
+
+    def seconds_in(self, plan: PricePlan, sizes: Mapping[str, Any], here: Piece) -> tuple[Any, Any, float]:
+        """… of one piece."""
+        piece = {name: cut(value, here) for name, value in sizes.items()}
+        return *self._at_once(_Points(piece, plan.prepared.binding(piece))), self.waiting_s
 
     def _at_once(self, points: _Points) -> tuple[Any, Any]:
         logs: dict[int, Any] = {}
@@ -98,43 +105,46 @@ class LeanPart:
             size = np.asarray(points.binding.size(dim) * share, float)
             logs[axis] = np.log(np.maximum(size, _LEAST)) if size.ndim else size.item()
         shares: dict[Any, Any] = {}
-        whole: Any = 0.0
-        arithmetic: Any = 0.0
-        for each in self.rows:
-            time, computing = self._row(each, points, logs, shares)
-            whole = whole + each.count * time
-            arithmetic = arithmetic + each.count * computing
-        return whole, arithmetic
+        (time, computing), *others = (self._row(each, points, logs, shares) for each in self.rows)
+        for more, arithmetic in others:
+            time, computing = time + more, computing + arithmetic
+        return time, computing
 
     def _row(self, each: LeanRow, points: _Points, logs: Mapping[int, Any], shares: dict[Any, Any]) -> tuple[Any, Any]:
         over = None if each.most is None else np.maximum(0.0, points.value(each.counted["weight_bytes"]) - each.most)
         compute, memory = points.value(each.busy), self._memory(each, points, over)
+        floored = each.floored
         for table in each.covered:
             slower = _slower(table, each, points, over, logs, shares)
+            floored = floored or (each.hastened and (self.times < 1 or np.min(slower) < _SLOWER))
             if table.stream != 1:
                 compute = compute * slower
             if table.stream != 0:
                 memory = memory * slower
         if each.curve is not None:
             seconds = each.curve.seconds(self.peaks, kernel_sizes(each.row, points.binding))
-            longer = np.maximum(points.value(each.ideal), (memory - each.memory_ramp_s) * each.memory_share)
+            reached = each.memory_share / each.count
+            longer = np.maximum(points.value(each.ideal), (memory - each.memory_ramp_s) * reached)
             # A femtosecond is far below any op: it only keeps a row without work from dividing by nothing.
             slower = seconds / np.maximum(longer, 1e-15)
             compute, memory = compute * slower, memory * slower
         if self.times != 1:
             compute, memory = self.times * compute, self.times * memory
-        time = np.maximum(compute, memory) + self.times * each.overhead_s
-        if each.floored:
-            time = np.maximum(time, self._floor(each, points, over))
+        time = np.maximum(compute, memory)
+        if each.overhead_s:
+            time = time + self.times * each.overhead_s
+        if floored:
+            time = np.maximum(time, each.count * self._floor(each, points, over))
         return time, compute
 
     def _memory(self, each: LeanRow, points: _Points, over: Any) -> Any:
         if each.moving is not None:
             memory = points.value(each.moving)
-            return memory if over is None else memory - over / (self.levels.bandwidth * each.memory_share)
+            reached = self.levels.bandwidth * each.memory_share / each.count
+            return memory if over is None else memory - over / reached
         moved = points.value(each.moved) if over is None else points.value(each.moved) - over
         ideal = self.levels.ideal(moved, points.value(each.activations), 0.0, 0.0)
-        return ideal / each.memory_share + each.memory_ramp_s
+        return ideal * (each.count / each.memory_share) + each.memory_ramp_s
 
     def _floor(self, each: LeanRow, points: _Points, over: Any) -> Any:
         held = points.value(each.held) if over is None else points.value(each.held) - over
@@ -155,21 +165,22 @@ class _Points:
 
     def value(self, factors: Factors) -> Any:
         total: Any = 0.0
-        for power, terms in factors:
+        for number, (power, terms) in enumerate(factors):
             along = self._along(terms)
-            total = total + (self._power(power) * along if power else along)
+            value = self._power(power) * along if power else along
+            total = total + value if number else value
         return total
 
     def on_axis(self, factors: Factors, over: Any) -> Any:
         """What is counted as a table's axis takes it: a number, or the logarithms of an array.
 
-        Where it is a product along each of the two axes, there are fewer logarithms to take.
+        Where it is a product along each of the two axes, there are fewer logarithms to take: see `Crossed`.
         """
         if over is None and len(factors) == 1:
             power, terms = factors[0]
             batch, along = self._power(power), self._along(terms)
             if isinstance(batch, np.ndarray) and isinstance(along, np.ndarray):
-                return np.log(batch) + np.log(np.maximum(along, _LEAST))
+                return Crossed(np.log(batch), np.log(np.maximum(along, _LEAST)))
         value = self.value(factors) if over is None else self.value(factors) - over
         return np.log(np.maximum(value, _LEAST)) if isinstance(value, np.ndarray) else float(value)
 
@@ -190,7 +201,17 @@ class _Points:
         return self._batch[power]
 
 
-def _cut(value: Any, here: tuple[slice, slice]) -> Any:
+def pieces_of(shape: tuple[int, ...]) -> Iterator[Piece]:
+    """A grid of [batches, lengths] in pieces, as near to square as it lets them be."""
+    batches, lengths = shape
+    width = min(lengths, max(_WIDTH, _CELLS // batches))
+    height = max(1, _CELLS // width)
+    for top in range(0, batches, height):
+        for left in range(0, lengths, width):
+            yield slice(top, top + height), slice(left, left + width)
+
+
+def cut(value: Any, here: Piece) -> Any:
     """A piece of what varies along an axis."""
     if not np.ndim(value):
         return value
@@ -208,8 +229,16 @@ def _slower(  # noqa: PLR0913, PLR0917 - a table, a row, and where
             points.on_axis(axis, over) if isinstance(axis, tuple) else logs[axis] if isinstance(axis, int) else axis
             for axis in counted
         )
-        shares[key] = np.exp(log(table.factor) - np.minimum(0.0, table.table.at_logarithms(point)))
+        shares[key] = _above(log(table.factor), table.table.at_logarithms(point, shares))
     return shares[key]
+
+
+def _above(log_factor: float, log_share: Any) -> Any:
+    """The factor over the share, which is no more than 1."""
+    if not np.ndim(log_share):
+        return np.exp(log_factor - np.minimum(0.0, log_share))
+    taken = np.minimum(0.0, log_share, out=log_share)
+    return np.exp(np.subtract(log_factor, taken, out=taken), out=taken)
 
 
 def lean_of(plan: PricePlan, phase: str, counts: Any) -> LeanPart | None:
@@ -258,28 +287,27 @@ def _rows(plan: PricePlan, phase: str, counts: Any, by_name: Mapping[str, Any]) 
         axes = {axis for table in covered for axis in table.axes if isinstance(axis, str)}
         if number in prepared.tables:
             axes.add("weight_bytes")
-        own = {name: float(values[number]) for name, values in column.items()}
+        own, count = {name: float(values[number]) for name, values in column.items()}, float(counts[number])
         yield LeanRow(
             row=row,
-            count=float(counts[number]),
+            count=count,
             bare=_factors(bare[number], names),
             ideal=_factors(ideal[number], names),
-            busy=_factors(busy[number] / own["compute_share"] + constant * own["compute_ramp_s"], names),
+            busy=_factors(count * (busy[number] / own["compute_share"] + constant * own["compute_ramp_s"]), names),
             held=_factors(held[number], names),
             moved=_factors(moved[number], names),
             activations=_factors(by_name["activations"][number], names),
-            moving=_factors(moving[number] / own["memory_share"] + constant * own["memory_ramp_s"], names)
+            moving=_factors(count * (moving[number] / own["memory_share"] + constant * own["memory_ramp_s"]), names)
             if plan.levels.cache_bandwidth is None
             else None,
             counted={axis: _factors(counted[axis][number], names) for axis in axes},
             most=prepared.tables.get(number),
             memory_share=own["memory_share"],
-            memory_ramp_s=own["memory_ramp_s"],
-            overhead_s=own["overhead_s"],
+            memory_ramp_s=count * own["memory_ramp_s"],
+            overhead_s=count * own["overhead_s"],
             # Nothing is faster than its floor but by a kernel's curve, a share above 1 or a factor below it.
-            floored=number in rates.curves
-            or max(own["compute_share"], own["memory_share"]) > 1
-            or any(table.factor < 1 for table in covered),
+            floored=number in rates.curves or max(own["compute_share"], own["memory_share"]) > 1,
+            hastened=any(table.factor < 1 for table in covered),
             covered=() if number in rates.curves else covered,
             curve=rates.curves.get(number),
         )

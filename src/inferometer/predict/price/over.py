@@ -8,21 +8,21 @@ priced where that differs, and the parts are added up over the grid. The arithme
 from __future__ import annotations
 
 from dataclasses import fields, replace
-from functools import reduce
+from functools import partial, reduce
 from math import prod
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from inferometer.predict.price.kernels import kernel_sizes
-from inferometer.predict.price.lean import LeanPart, lean_of
+from inferometer.predict.price.kernels import distinct_of, kernel_sizes
+from inferometer.predict.price.lean import LeanPart, Piece, cut, lean_of, pieces_of
 from inferometer.predict.price.price import exposed_host
 from inferometer.predict.price.step import Sums, price_rows, sums_of
 from inferometer.predict.work.polynomial import SYMBOLIC
 from inferometer.predict.work.prepare import PARTS
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
     from inferometer.predict.price.plan import PricePlan
 
@@ -46,27 +46,38 @@ class PlanPart(NamedTuple):
     lean: LeanPart | None  # the same rows folded, where they are polynomials
 
 
-def sums_over(plan: PricePlan, sizes: Mapping[str, Any], phase: str, *, once: bool = False) -> Sums | None:
-    """The seconds of a step at every point that sizes span together; None where rows depend on each other.
+def sums_over(
+    plan: PricePlan, sizes: Mapping[str, Any], phase: str, *, once: bool = False
+) -> Iterator[tuple[Piece, Sums]] | None:
+    """The seconds of a step at every point that sizes span together, a piece of [batches, lengths] after the other.
 
-    They do where the whole model may fit into a cache: what one row finds there depends on what the others hold.
+    All that is asked of a piece is worked out while it lies in a core's own cache. None where rows depend on each
+    other. They do where the whole model may fit into a cache: what one row finds there depends on what the others hold.
     """
     if plan.weights_bytes <= plan.levels.cache_bytes:
         return None
-    pace, counts = plan.pace(phase), plan.prepared.counts(once=once)
     if (phase, once) not in plan.parts:
         plan.parts[phase, once] = [*_parts(plan, phase, once=once)]
-    seconds = zip(*(_part_seconds(part, sizes, phase) for part in plan.parts[phase, once]), strict=True)
-    summed = (reduce(np.add, each) for each in seconds)
-    device, computing, overhead = (np.broadcast_to(each, _shape(sizes)).reshape(-1) for each in summed)
+    return _pieces(plan, _crossed(sizes), phase, once=once)
+
+
+def _pieces(plan: PricePlan, sizes: Mapping[str, Any], phase: str, *, once: bool) -> Iterator[tuple[Piece, Sums]]:
+    pace, counts = plan.pace(phase), plan.prepared.counts(once=once)
     host = float(counts @ np.broadcast_to(pace.host_s, (len(counts), 1))[:, 0])
-    waiting = exposed_host(device, host) if host else 0.0
-    outside_s = pace.outside_s(sizes, once=once)
-    return Sums(time_s=device + waiting + outside_s, computing_s=computing, waiting_s=overhead + waiting + outside_s)
+    outside = np.reshape(pace.outside_s({"batch": np.ravel(sizes["batch"])}, once=once), (-1, 1))
+    parts = [_seconds_of(part, sizes, phase) for part in plan.parts[phase, once]]
+    for here in pieces_of(_shape(sizes)):
+        seconds = zip(*(part(here) for part in parts), strict=True)
+        device, computing, overhead = (reduce(np.add, each) for each in seconds)
+        waiting = exposed_host(device, host) if np.min(device) < host else 0.0
+        outside_s = cut(outside, here)
+        waiting = waiting + outside_s
+        yield here, Sums(time_s=device + waiting, computing_s=computing, waiting_s=overhead + waiting)
 
 
-def _shape(sizes: Mapping[str, Any]) -> tuple[int, ...]:
-    return np.broadcast_shapes(*(np.shape(value) for value in sizes.values()))
+def _shape(sizes: Mapping[str, Any]) -> tuple[int, int]:
+    batches, lengths = np.broadcast_shapes((1, 1), *(np.shape(value) for value in sizes.values()))
+    return batches, lengths
 
 
 def _parts(plan: PricePlan, phase: str, *, once: bool) -> Iterator[PlanPart]:
@@ -123,19 +134,6 @@ def _only(plan: PricePlan, numbers: list[int], phase: str) -> PricePlan:
     )
 
 
-def _part_seconds(part: PlanPart, sizes: Mapping[str, Any], phase: str) -> tuple[Any, Any, Any]:
-    """On the device, in arithmetic, and beside it, each over the axes that the part depends on."""
-    if part.by_tokens:
-        tokens = np.asarray(sizes["batch"] * sizes["query"], float)
-        distinct, where = _distinct(tokens)
-        found = _priced(part, {**dict.fromkeys(SYMBOLIC, 1.0), "query": distinct.reshape(1, -1)}, phase)
-        return tuple(each.take(where).reshape(tokens.shape) if np.ndim(each) else each for each in found)
-    one = (1,) * len(_shape(sizes))
-    here = {name: value if name in part.depends else np.ravel(value)[:1].reshape(one) for name, value in sizes.items()}
-    found = _priced(part, _crossed(here), phase)
-    return tuple(each.reshape(_shape(here)) if np.ndim(each) else each for each in found)
-
-
 def _crossed(sizes: Mapping[str, Any]) -> dict[str, Any]:
     """A column of batches, and rows of all other sizes; numbers stay numbers."""
     lengths = np.broadcast_shapes(*(np.shape(value)[1:] for name, value in sizes.items() if name != "batch"))
@@ -145,23 +143,47 @@ def _crossed(sizes: Mapping[str, Any]) -> dict[str, Any]:
         else value.reshape(-1, 1)
         if name == "batch"
         else np.broadcast_to(value, (1, *lengths)).reshape(1, -1)
+        if value.size > 1
+        else value.reshape(1, 1)
         for name, value in sizes.items()
     }
 
 
-def _distinct(values: Any) -> tuple[Any, Any]:
-    """The whole numbers that occur, in order, and where among them each value stands."""
-    whole = values.astype(np.int64).ravel()
-    most = int(whole.max())
-    if most > _SPARSE * len(whole):
-        order = np.argsort(whole, kind="stable")
-        first = np.diff(whole[order], prepend=-1) > 0
-        where = np.empty(len(whole), np.int64)
-        where[order] = np.cumsum(first) - 1
-        return whole[order][first].astype(float), where
-    seen = np.zeros(most + 1, bool)
-    seen[whole] = True
-    return np.flatnonzero(seen).astype(float), (np.cumsum(seen) - 1)[whole]
+def _seconds_of(part: PlanPart, sizes: Mapping[str, Any], phase: str) -> Callable[[Piece], tuple[Any, Any, Any]]:
+    """What gives a piece's seconds: on the device, in arithmetic, and beside it, along the axes that it depends on."""
+    if part.by_tokens:
+        return _seconds_by_tokens(part, sizes, phase)
+    here = {name: value if name in part.depends else _first(value) for name, value in sizes.items()}
+    if part.lean is not None and min(_shape(here)) > 1:
+        return partial(part.lean.seconds_in, part.plan, here)
+    found = _priced(part, here, phase)
+    return lambda piece: tuple(cut(each, piece) for each in found)  # type: ignore[return-value]  # three of them
+
+
+def _first(value: Any) -> Any:
+    return value[:1, :1] if np.ndim(value) else value
+
+
+def _seconds_by_tokens(part: PlanPart, sizes: Mapping[str, Any], phase: str) -> Callable[[Piece], tuple[Any, Any, Any]]:
+    """Each number of tokens that occurs is priced once, and looked up wherever it does."""
+    batch, query = (np.asarray(sizes[name]).astype(np.int64) for name in ("batch", "query"))
+    most, points = int(batch.max() * query.max()), batch.size * query.size
+    if dense := most <= _SPARSE * points:
+        seen = np.zeros(most + 1, bool)
+        for here in pieces_of((batch.size, query.size)):
+            seen[cut(batch, here) * cut(query, here)] = True
+        distinct = np.flatnonzero(seen)
+        rank = np.cumsum(seen, dtype=np.int32) - 1
+    else:
+        distinct = distinct_of((batch * query).ravel())
+    found = _priced(part, {**dict.fromkeys(SYMBOLIC, 1.0), "query": distinct[None].astype(float)}, phase)
+
+    def seconds(here: Piece) -> tuple[Any, Any, Any]:
+        tokens = cut(batch, here) * cut(query, here)
+        places = rank.take(tokens) if dense else np.searchsorted(distinct, tokens)
+        return tuple(each.take(places) if np.ndim(each) else each for each in found)  # type: ignore[return-value]  # three
+
+    return seconds
 
 
 def _priced(part: PlanPart, sizes: Mapping[str, Any], phase: str) -> tuple[Any, Any, Any]:
@@ -181,7 +203,7 @@ def _priced(part: PlanPart, sizes: Mapping[str, Any], phase: str) -> tuple[Any, 
         columns = [start, start] if end - start == 1 else slice(start, end)
         piece = {name: value[columns] if np.ndim(value) else value for name, value in flat.items()}
         found.append(_at_once(part, piece, phase)[:, : end - start])
-    time, computing, waiting = np.concatenate(found, axis=1)
+    time, computing, waiting = (each.reshape(shape) for each in np.concatenate(found, axis=1))
     return time, computing, waiting
 
 

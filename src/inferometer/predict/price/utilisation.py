@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from math import exp, log
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -128,18 +128,19 @@ class TableReader:
                 known[id(size)] = np.log(np.maximum(size, _LEAST))
         return self.at_logarithms(tuple(known[id(size)] if isinstance(size, np.ndarray) else size for size in point))
 
-    def at_logarithms(self, point: tuple[Any, ...]) -> Any:
+    def at_logarithms(self, point: tuple[Any, ...], cells: dict[Any, Any] | None = None) -> Any:
         """The logarithm of `share`; those of a point's sizes that are arrays are logarithms already.
 
         Most axes have one size for all (the width of a weight): the table is folded along those first. Arrays may be of
-        any shapes that go together: cells are looked for along each of them, and not at every point.
+        any shapes that go together: cells are looked for along each of them, and not at every point. `cells` keeps
+        those of sizes that other rows are read at, too. The array that comes back is nobody else's.
         """
         logs = self._logs
-        varying: list[tuple[Any, float | None, Any]] = []
+        varying: list[tuple[int, Any]] = []
         for axis in reversed(range(len(point))):
             size = point[axis]
-            if isinstance(size, np.ndarray):
-                varying.insert(0, (self._grids[axis], self._steps[axis], size))
+            if isinstance(size, np.ndarray | Crossed):
+                varying.insert(0, (axis, size))
                 continue
             lower, share = _between(self.table.grid[axis], size)
             folded = logs.take(lower, axis=axis)
@@ -147,8 +148,13 @@ class TableReader:
         if not varying:
             return logs
         if len(varying) == 1:  # by far the commonest: only the tokens of a step change
-            return np.interp(varying[0][2], varying[0][0], logs)
-        return _in_cell(logs.ravel(), logs.shape, [_cell(*each) for each in varying], 0)
+            axis, size = varying[0]
+            return _between_knots(_whole(size), self._grids[axis], logs)
+        cells = {} if cells is None else cells
+        for axis, size in varying:
+            if (id(self), axis, id(size)) not in cells:  # with the size, which must stay for its identity to be its own
+                cells[id(self), axis, id(size)] = size, _cell(self._grids[axis], self._steps[axis], size)
+        return _in_cell(logs.ravel(), logs.shape, [cells[id(self), axis, id(size)][1] for axis, size in varying], 0)
 
     def beyond(self, point: tuple[Any, ...]) -> Any:
         """How far a point lies outside of the grid, over all axes, as a logarithm: 0.7 at twice the last point."""
@@ -179,22 +185,55 @@ def _even_step(grid: Any) -> float | None:
     return float(steps[0]) if len(steps) and np.ptp(steps) <= 1e-14 * np.abs(grid).max() else None
 
 
+class Crossed(NamedTuple):
+    """Logarithms of products: those of a column of batches, and of a row of lengths, to be added to each other."""
+
+    batches: Any
+    lengths: Any
+
+
+def _whole(sizes: Any) -> Any:
+    return sizes.batches + sizes.lengths if isinstance(sizes, Crossed) else sizes
+
+
 def _cell(grid: Any, step: float | None, sizes: Any) -> tuple[Any, Any]:
     """As `_between`, for logarithms of many sizes; the last cell holds the last point.
 
     Where all lie in one cell, as neighbours of a fine grid do, it is a number.
     """
+    end, last = len(grid) - 1.0, max(0, len(grid) - 2)
     if step is None:
-        place = np.interp(sizes, grid, np.arange(len(grid)))
-    else:  # an even grid needs no search
-        place = np.clip((sizes - grid[0]) / step, 0.0, len(grid) - 1.0)
-    least, most = place.min(), place.max()
-    last = max(0, len(grid) - 2)
-    if min(int(least), last) == min(int(most), last):
-        lower = min(int(least), last)
-        return lower, place - lower
-    lower = np.minimum(place.astype(int), last)
-    return lower, place - lower
+        place = _between_knots(_whole(sizes), grid, np.arange(len(grid), dtype=float))
+        least, most = np.min(place), np.max(place)
+    elif isinstance(sizes, Crossed):  # an even grid needs no search, and sums grow with what is added: nor do ends
+        batches, lengths = sizes.batches / step, (sizes.lengths - grid[0]) / step
+        place, least, most = batches + lengths, batches.min() + lengths.min(), batches.max() + lengths.max()
+    else:
+        place = (sizes - grid[0]) / step
+        least, most = place.min(), place.max()
+    if most <= 0 or least >= end:  # all beyond the same edge, which is held
+        return (0, 0.0) if most <= 0 else (last, end - last)
+    if not 0 <= least <= most <= end:
+        place, least, most = np.clip(place, 0.0, end, out=place), max(least, 0.0), min(most, end)
+    lower: Any = min(int(least), last)
+    if lower != min(int(most), last):
+        lower = np.minimum(place.astype(int), last)
+    return lower, np.subtract(place, lower, out=place)
+
+
+def _between_knots(sizes: Any, grid: Any, logs: Any) -> Any:
+    """As `np.interp`, to the last bit. Many sizes mostly lie between two knots, or beyond the last one."""
+    least, most = sizes.min(), sizes.max()
+    if most <= grid[0] or least >= grid[-1]:
+        return logs[0] if most <= grid[0] else logs[-1]
+    upper = int(np.searchsorted(grid, most))
+    if not 0 < upper == np.searchsorted(grid, least, side="right"):
+        return np.interp(sizes, grid, logs)
+    lower = upper - 1
+    found = sizes - grid[lower]
+    found *= (logs[upper] - logs[lower]) / (grid[upper] - grid[lower])
+    found += logs[lower]
+    return found
 
 
 def _in_cell(values: Any, shape: tuple[int, ...], places: list[tuple[Any, Any]], base: Any) -> Any:
@@ -205,7 +244,10 @@ def _in_cell(values: Any, shape: tuple[int, ...], places: list[tuple[Any, Any]],
     low = _in_cell(values, shape[1:], others, (base + lower) * (shape[1] if others else 1))
     if shape[0] == 1:
         return low
-    return low + share * (_in_cell(values, shape[1:], others, (base + lower + 1) * (shape[1] if others else 1)) - low)
+    between = _in_cell(values, shape[1:], others, (base + lower + 1) * (shape[1] if others else 1)) - low
+    between = share * between
+    between += low
+    return between
 
 
 def _require_axes(table: Utilisation) -> None:

@@ -7,7 +7,7 @@ thousand contexts are two thousand numbers until somebody looks at the million r
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import field, fields, replace
 from math import prod
 from typing import Any
@@ -18,6 +18,9 @@ from inferometer.core.frozen import frozen
 from inferometer.predict.sweep.columns import INPUTS, LOADING, RUNNING, SweepColumn, column_named, columns_with
 from inferometer.predict.sweep.stage import SweepStage
 from inferometer.predict.sweep.table import is_none
+
+_PIECE_ROWS = 1 << 14  # a column of it stays in a core's own cache, beside what it is worked out from
+_CUT = ("batch", "prompt", "generate", "context", "first", "step", "room_bytes", "usd_rate")
 
 
 @frozen
@@ -53,6 +56,39 @@ class SweepAnswer:
     @property
     def columns(self) -> Mapping[str, SweepColumn]:
         return columns_with(details=self.first.bound is not None)
+
+    def pieces(self) -> Iterator[SweepAnswer]:
+        """Runs of its rows, in their order: what a column is worked out from then stays in a core's own cache."""
+        combinations, batches, *inner = self.shape
+        height = max(1, _PIECE_ROWS // prod(inner))
+        width = max(1, height // batches)
+        for first in range(0, combinations, width):
+            for top in range(0, batches, height):
+                yield self._part(slice(first, first + width), slice(top, top + height))
+
+    def _part(self, combinations: slice, batches: slice) -> SweepAnswer:
+        def cut(value: Any) -> Any:
+            if isinstance(value, SweepStage):
+                return value.each(cut)
+            # batches are the fourth axis from the end, combinations the fifth
+            where = [slice(None)] * np.ndim(value)
+            for axis, part in ((-5, combinations), (-4, batches)):
+                if len(where) >= -axis and value.shape[axis] > 1:
+                    where[axis] = part
+            return value[tuple(where)] if where else value
+
+        shape = self.shape
+        count, height = (
+            len(range(*part.indices(size))) for part, size in zip((combinations, batches), shape[:2], strict=True)
+        )
+        return replace(
+            self,
+            shape=(count, height, *shape[2:]),
+            constants={name: values[combinations] for name, values in self.constants.items()},
+            loading={name: cut(values) for name, values in self.loading.items()},
+            reasons=tuple(map(cut, self.reasons)),
+            **{name: cut(getattr(self, name)) for name in _CUT},
+        )
 
     def column(self, name: str) -> Any:
         """A column as an array that broadcasts to `shape`; texts and flags are objects, the rest numbers or NaN."""

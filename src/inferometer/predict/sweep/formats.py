@@ -9,14 +9,14 @@ import json
 from contextlib import contextmanager
 from importlib import import_module
 from itertools import repeat
-from typing import TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any
 
 import msgspec
 import numpy as np
 
 from inferometer.core.errors import DomainError, MissingDependencyError
 from inferometer.predict.sweep.columns import INPUTS
-from inferometer.predict.sweep.rows import Rows, plain
+from inferometer.predict.sweep.rows import plain, written_out
 from inferometer.predict.sweep.table import is_none
 
 if TYPE_CHECKING:
@@ -141,31 +141,41 @@ def parquet_schema(columns: Mapping[str, SweepColumn]) -> Any:
 
 
 def as_arrow(parts: Sequence[RowsPart]) -> Any:
-    """These rows as columns that a Parquet file is made of later: to write Parquet twice took as long as to predict.
+    """These rows as a table that a Parquet file is made of later: to write Parquet twice took as long as to predict.
 
-    Of a column that is the same in all rows of each part, a value for each part is noted instead: `_column`.
+    Of a column that is the same in all rows of each piece, a value for each piece is noted instead: `_column`.
     """
     arrow = arrow_module("pyarrow")
-    rows, schema = Rows(parts), parquet_schema(parts[0].columns)
-    noted: dict[str, list[Any]] = {"": [len(part) for part in parts]}  # under no name: how many rows each part has
+    pieces = [piece for part in parts for piece in part.pieces()]
+    lengths = [len(piece) for piece in pieces]
+    noted: dict[str, list[Any]] = {"": lengths}  # under no name: how many rows each piece has
     held = []
-    for entry, column in zip(schema, parts[0].columns.values(), strict=True):
-        if all(np.size(part.column(entry.name)) == 1 for part in parts):
-            noted[entry.name] = [plain(np.asarray(part.column(entry.name)), column.kind)[0] for part in parts]
-        elif arrow.types.is_dictionary(entry.type):
-            held.append((entry, _arrow_texts(arrow, [(part.column(entry.name), part.shape) for part in parts])))
+    for entry, column in zip(parquet_schema(parts[0].columns), parts[0].columns.values(), strict=True):
+        found = [(np.asarray(piece.column(column.name)), piece.shape) for piece in pieces]
+        if all(values.size == 1 for values, _ in found):
+            noted[column.name] = [plain(values, column.kind)[0] for values, _ in found]
+        elif column.kind == "text":
+            held.append((entry, _arrow_texts(arrow, found)))
         else:
-            held.append((entry, _arrow_numbers(arrow, rows[entry.name], entry.type)))
+            held.append((entry, _arrow_numbers(arrow, written_out(found, sum(lengths), column.kind), entry.type)))
     shortened = arrow.schema([entry for entry, _ in held], metadata={_NOTED: json.dumps(noted)})
-    written = arrow.BufferOutputStream()
-    with arrow.ipc.new_file(written, shortened) as file:
-        file.write_table(arrow.Table.from_arrays([values for _, values in held], schema=shortened))
-    return written.getvalue()
+    return arrow.Table.from_arrays([values for _, values in held], schema=shortened)
+
+
+def write_arrow(table: Any, file: IO[bytes]) -> None:
+    with arrow_module("pyarrow").ipc.new_file(file, table.schema) as written:
+        written.write_table(table)
+
+
+def read_arrow(path: Path) -> Any:
+    arrow = arrow_module("pyarrow")
+    with arrow.memory_map(str(path)) as source:
+        return arrow.ipc.open_file(source).read_all()
 
 
 @contextmanager
 def parquet_writer(path: Path, columns: Mapping[str, SweepColumn]) -> Iterator[Callable[[Any], None]]:
-    """What adds a chunk of `as_arrow`, its bytes or its file, to a Parquet file."""
+    """What adds a table of `as_arrow` to a Parquet file."""
     arrow, parquet, schema = arrow_module("pyarrow"), arrow_module("pyarrow.parquet"), parquet_schema(columns)
     words = [entry.name for entry in schema if arrow.types.is_dictionary(entry.type)]
     # Readers skip what they do not ask for by the least and the most of a chunk's sizes. To look for those of what was
@@ -180,16 +190,14 @@ def parquet_writer(path: Path, columns: Mapping[str, SweepColumn]) -> Iterator[C
             spread[name] = (values, lengths), found
         return found
 
-    def add(chunk: Any) -> None:
-        with arrow.BufferReader(chunk) if isinstance(chunk, arrow.Buffer) else arrow.memory_map(str(chunk)) as source:
-            table = arrow.ipc.open_file(source).read_all()
-            noted = json.loads(table.schema.metadata[_NOTED])
-            lengths = noted.pop("")
-            found = [
-                column(entry.name, entry.type, noted[entry.name], lengths) if entry.name in noted else table[entry.name]
-                for entry in schema
-            ]
-            writer.write_table(arrow.Table.from_arrays(found, schema=schema))
+    def add(table: Any) -> None:
+        noted = json.loads(table.schema.metadata[_NOTED])
+        lengths = noted.pop("")
+        found = [
+            column(entry.name, entry.type, noted[entry.name], lengths) if entry.name in noted else table[entry.name]
+            for entry in schema
+        ]
+        writer.write_table(arrow.Table.from_arrays(found, schema=schema))
 
     # Snappy is pyarrow's own default and every reader has it. A dictionary of numbers takes longer than it saves.
     with parquet.ParquetWriter(

@@ -38,6 +38,7 @@ if TYPE_CHECKING:
 
 Sizes = dict[str, Any]
 _NAMES = np.array(BOUNDS, dtype=object)
+_POWERS = ("idle_w", "moving_w", "computing_w", "full_share")  # of PowerModel
 _SECONDS = ("time_s", "computing_s", "waiting_s")  # of Sums
 _CELLS = 14_000  # rows by columns at once: arrays stay in a core's own cache, and below what is paged in anew
 
@@ -66,14 +67,16 @@ def price_points(  # noqa: PLR0913 - a phase, where, and how much of it
     details: bool,
     dense: bool,
 ) -> SweepStage:
-    """Every plan is an entry of the first axis. `site` has the power of each, [plans, 1].
+    """Every plan is an entry of the first axis. `site` has the power of each, [plans, 1, 1].
 
     `once` looks at the ops that run once a request. `dense`: so many points that plans go one by one.
     """
     shape = points[1]
-    sums = _sums(plans, points, phase, once=once, dense=dense)
-    time = sums.time_s if site.stretch == 1 else site.stretch * sums.time_s
-    joules = _joules(site, time, sums).reshape(-1, *shape)
+    time, joules = (np.empty((len(plans), shape[0], prod(shape[1:]))) for _ in range(2))
+    for here, sums in _sums(plans, points, phase, once=once, dense=dense):
+        time[here] = sums.time_s if site.stretch == 1 else site.stretch * sums.time_s
+        joules[here] = _joules(site, here[0], time[here], sums)
+    joules = joules.reshape(-1, *shape)
     spent = outside_of([plan.pace(phase) for plan in plans], points[0]["batch"], once=once)
     outside = site.stretch * spent.reshape(len(plans), -1, 1, 1, 1)
     if not details:
@@ -84,6 +87,7 @@ def price_points(  # noqa: PLR0913 - a phase, where, and how much of it
     found = [_details(plan, sizes, phase, once=once) for plan in plans]
     low, high = np.stack([ends for ends, _, _ in found], axis=1)
     # the last bit may differ between the two ways to add up
+    time = time.reshape(len(plans), -1)
     ends = np.minimum(site.stretch * low, time), np.maximum(site.stretch * high, time)
     seconds = np.stack([time, *ends]).reshape(3, -1, *shape)  # the time, its low end and its high end
     bound = np.stack([names for _, names, _ in found]).reshape(-1, *shape)
@@ -95,23 +99,21 @@ def price_points(  # noqa: PLR0913 - a phase, where, and how much of it
 
 def _sums(
     plans: Sequence[PricePlan], points: tuple[Sizes, tuple[int, ...]], phase: str, *, once: bool, dense: bool
-) -> Sums:
-    """Every plan at every point, [plans, n]."""
-    if dense and len(plans) == 1:  # a million points are not copied
-        sums = _dense(plans[0], points, phase, once=once)
-        return Sums(**{name: getattr(sums, name)[None] for name in _SECONDS})
+) -> Iterator[tuple[tuple[Any, slice, slice], Sums]]:
+    """Every plan at every point: a piece of [plans, batches, lengths] after the other."""
     # What goes over a link is priced by each device's own link, which plans side by side do not have.
     alone = [dense or plan.streamed or plan.prepared.collected.travels for plan in plans]
-    found = np.empty((len(_SECONDS), len(plans), prod(points[1])))
-    for place, plan in enumerate(plans):
-        if alone[place]:
-            sums = _dense(plan, points, phase, once=once)
-            found[:, place] = [getattr(sums, name) for name in _SECONDS]
+    whole, shape = slice(None), (points[1][0], prod(points[1][1:]))
+    for place in np.flatnonzero(alone).tolist():
+        found = sums_over(plans[place], points[0], phase, once=once)
+        if found is None:
+            found = iter([((whole, whole), _stepped(plans[place], points, phase, once=once).shaped(shape))])
+        for here, sums in found:
+            yield (place, *here), sums
     beside, sizes = np.flatnonzero(np.logical_not(alone)).tolist(), {} if all(alone) else _flat(*points)
     for places in _runs(plans, beside, prod(points[1])):
         sums = sums_together([plans[place] for place in places], sizes, phase, once=once)
-        found[:, places] = [getattr(sums, name) for name in _SECONDS]
-    return Sums(**dict(zip(_SECONDS, found, strict=True)))
+        yield (places, whole, whole), sums.shaped((len(places), *shape))
 
 
 def _runs(plans: Sequence[PricePlan], places: list[int], length: int) -> Iterator[list[int]]:
@@ -128,11 +130,8 @@ def _runs(plans: Sequence[PricePlan], places: list[int], length: int) -> Iterato
         yield run
 
 
-def _dense(plan: PricePlan, points: tuple[Sizes, tuple[int, ...]], phase: str, *, once: bool) -> Sums:
-    """One plan at every point."""
-    found = sums_over(plan, points[0], phase, once=once)
-    if found is not None:
-        return found
+def _stepped(plan: PricePlan, points: tuple[Sizes, tuple[int, ...]], phase: str, *, once: bool) -> Sums:
+    """One plan at every point, with all that a step is counted by."""
     sizes = _flat(*points)
     parts = [plan.step(part, phase, once=once, doubt=False).sums() for part in _pieces(plan, sizes)]
     time, computing, waiting = (np.concatenate([getattr(part, name) for part in parts]) for name in _SECONDS)
@@ -153,17 +152,15 @@ def _pieces(plan: PricePlan, sizes: Sizes) -> Iterator[Sizes]:
         yield {name: value[places] if np.ndim(value) else value for name, value in sizes.items()}
 
 
-def _joules(site: PlanDevices, time: Any, sums: Sums) -> Any:
-    """Energy of all devices. Each waits for the host, and for its turn in a pipeline."""
-    joules = np.full(time.shape, np.nan)
-    if site.power is None:
-        return joules
-    for start in range(0, time.shape[1], _CELLS):
-        here = (slice(None), slice(start, start + _CELLS))
-        idle = (1 - site.busy) * time[here] + site.busy * site.stretch * sums.waiting_s[here]
-        computing = site.busy * site.stretch * sums.computing_s[here]
-        joules[here] = site.devices * site.power.joules(time_s=time[here], computing_s=computing, waiting_s=idle)
-    return joules
+def _joules(site: PlanDevices, places: Any, time: Any, sums: Sums) -> Any:
+    """Energy of all devices of some plans. Each waits for the host, and for its turn in a pipeline."""
+    power, share = site.power, site.busy * site.stretch
+    powers = PowerModel(**{name: getattr(power, name)[places] for name in _POWERS})
+    idle, computing = sums.waiting_s, sums.computing_s
+    if site.busy < 1 or share != 1:
+        idle, computing = (1 - site.busy) * time + share * idle, share * computing
+    joules = powers.joules(time_s=time, computing_s=computing, waiting_s=idle)
+    return joules if site.devices == 1 else site.devices * joules
 
 
 def _details(plan: PricePlan, sizes: Sizes, phase: str, *, once: bool) -> tuple[Any, Any, Any]:
@@ -209,7 +206,7 @@ class GroupMember:
 
 @frozen
 class Group:
-    """`site` has the power of each member, [members, 1]."""
+    """`site` has the power of each member, [members, 1, 1]."""
 
     members: Sequence[GroupMember]
     parallel: Parallel
@@ -274,21 +271,17 @@ class Group:
         """Of each member: its weights, and what comes and goes, which those with other weights share."""
         sizes, shape = points
         residencies = [member.ready.residency for member in self.members]
-        passing = {id(each.passing): each.passing for each in residencies}
-        places = {key: place for place, key in enumerate(passing)}
-        which = np.array([places[id(each.passing)] for each in residencies])
+        which = np.array([id(each.passing) for each in residencies])
         weights = np.array([each.weights_bytes for each in residencies]).reshape(-1, 1, 1, 1, 1)
         found = np.empty((len(residencies), *shape))
         # Batches in strips, so that a million points do not stand in memory once for every part of the sum.
         height = max(1, _CELLS // prod(shape[1:]))
-        for top in range(0, shape[0], height):
-            batches = slice(top, top + height)
-            piece = {name: value[batches] if name == "batch" else value for name, value in sizes.items()}
-            used = [each.use(piece, first=first).total_bytes for each in passing.values()]
-            if len(used) == 1:
-                np.add(weights, used[0], out=found[:, batches])
-            else:
-                np.add(weights, np.stack(np.broadcast_arrays(*used))[which], out=found[:, batches])
+        for passing in {id(each.passing): each.passing for each in residencies}.values():
+            members = which == id(passing)
+            for top in range(0, shape[0], height):
+                batches = slice(top, top + height)
+                piece = {name: value[batches] if name == "batch" else value for name, value in sizes.items()}
+                found[members, batches] = weights[members] + passing.total_bytes(piece, first=first)
         return found
 
     def numbers(self) -> tuple[list[float], ...]:
@@ -334,11 +327,10 @@ def _site(members: Sequence[GroupMember], parallel: Parallel, options: Options) 
     site = site_of(first.device, first.ready.graph, parallel, options)
     known = {id(member.device): power_model(member.device) for member in members}
     powers = [known[id(member.device)] for member in members]
-    idle, moving, computing, full = (
-        np.array([[np.nan if power is None else getattr(power, name)] for power in powers])
-        for name in ("idle_w", "moving_w", "computing_w", "full_share")
-    )
-    power = PowerModel(idle_w=idle, moving_w=moving, computing_w=computing, full_share=full)  # type: ignore[arg-type]  # a vector of them
+    columns = {
+        name: np.array([[[np.nan if power is None else getattr(power, name)]] for power in powers]) for name in _POWERS
+    }
+    power = PowerModel(**columns)  # type: ignore[arg-type]  # vectors of them
     return replace(site, power=power)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import prod
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
@@ -29,6 +30,9 @@ class RowsPart(Protocol):
     def shape(self) -> tuple[int, ...]: ...
 
     def __len__(self) -> int: ...
+
+    def pieces(self) -> Iterator[RowsPart]:
+        """The same rows in runs of some thousands, where a column of them is worked out the quicker."""
 
     def column(self, name: str) -> Any:
         """An array that broadcasts to `shape`."""
@@ -94,15 +98,8 @@ class Rows(Framed):
                 f"The rows have no column {name!r}: it is a detail that was not asked for.",
                 remedy="Ask for details=True, or --details on the command line.",
             )
-        found = np.empty(len(self), dtype=_TYPES[kind])
-        start = 0
-        for part in self._parts:
-            stop = start + len(part)
-            values = part.column(name)
-            found = _widened(found, values, kind)
-            found[start:stop].reshape(part.shape)[...] = values
-            start = stop
-        return found
+        pieces = (piece for part in self._parts for piece in part.pieces())
+        return written_out(((piece.column(name), piece.shape) for piece in pieces), len(self), kind)
 
     def records(self) -> Iterator[dict[str, Any]]:
         """The rows one by one, as plain values; None where a column has none."""
@@ -177,6 +174,18 @@ def records_of(parts: Iterable[RowsPart]) -> Iterator[dict[str, Any]]:
 def _picked(values: Any, shape: tuple[int, ...], places: Any) -> Any:
     """A column at some places of its part, without writing the others out."""
     return np.broadcast_to(values, shape)[np.unravel_index(places, shape)]
+
+
+def written_out(pieces: Iterable[tuple[Any, tuple[int, ...]]], rows: int, kind: Kind) -> Any:
+    """A column with a value for every row, from what it is along the axes that it depends on, and the rows' shape."""
+    found = np.empty(rows, dtype=_TYPES[kind])
+    start = 0
+    for values, shape in pieces:
+        stop = start + prod(shape)
+        found = _widened(found, values, kind)
+        found[start:stop].reshape(shape)[...] = values
+        start = stop
+    return found
 
 
 def _widened(column: Any, values: Any, kind: Kind) -> Any:

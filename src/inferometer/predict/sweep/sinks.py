@@ -13,7 +13,15 @@ from contextlib import ExitStack
 from typing import IO, TYPE_CHECKING, Any, Protocol
 
 from inferometer.core.errors import InferometerError
-from inferometer.predict.sweep.formats import as_arrow, as_csv, as_tuples, csv_head, parquet_writer
+from inferometer.predict.sweep.formats import (
+    as_arrow,
+    as_csv,
+    as_tuples,
+    csv_head,
+    parquet_writer,
+    read_arrow,
+    write_arrow,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -159,11 +167,11 @@ class ParquetSink:
     def _file(self, number: int) -> Path:
         return self._folder / f"{number:08}.arrow"
 
-    def add(self, payload: bytes) -> int:
+    def add(self, payload: Any) -> int:
         # Under another name until it is whole: files are counted by their ending when a sweep goes on.
         unfinished = self._folder / "unfinished"
         with unfinished.open("wb") as file:
-            file.write(payload)
+            write_arrow(payload, file)
             file.flush()
             os.fsync(file.fileno())
         unfinished.replace(self._file(self._files))
@@ -176,7 +184,7 @@ class ParquetSink:
         if self._grow is None:
             self._grow = self._opened.enter_context(parquet_writer(self._whole, self._columns))
             for number in range(self._files):
-                self._grow(self._file(number))
+                self._grow(read_arrow(self._file(number)))
         return self._grow
 
     def rewind(self, mark: int) -> None:

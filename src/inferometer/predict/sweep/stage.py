@@ -12,7 +12,7 @@ from inferometer.predict.phases import LOOSE
 from inferometer.predict.sweep.columns import RUNNING
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
 LOOSELY = np.array([1.0, 1 / LOOSE, LOOSE])  # a constant as expected, at its low and at its high end
 
@@ -44,6 +44,11 @@ class SweepStage:
     @property
     def high_s(self) -> Any:
         return self.seconds[2]
+
+    def each(self, change: Callable[[Any], Any]) -> SweepStage:
+        """With every array changed."""
+        found = {entry.name: getattr(self, entry.name) for entry in fields(self)}
+        return SweepStage(**{name: None if value is None else change(value) for name, value in found.items()})
 
     def scaled(self, times: float) -> SweepStage:
         return replace(self, seconds=times * self.seconds, energy_j=times * self.energy_j)

@@ -11,7 +11,7 @@ from inferometer.core.frozen import frozen
 from inferometer.predict.sweep.columns import SweepColumn, column_named, columns_with
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
 
 @frozen
@@ -31,6 +31,9 @@ class SweepTable:
 
     def __len__(self) -> int:
         return self.length
+
+    def pieces(self) -> Iterator[SweepTable]:
+        yield self
 
     def column(self, name: str) -> Any:
         return self.values[name]
@@ -54,6 +57,9 @@ class Unread:
 
     def __len__(self) -> int:
         return self.length
+
+    def pieces(self) -> Iterator[Unread]:
+        yield self
 
     def column(self, name: str) -> Any:
         return self.convert(self.texts[name], name)

@@ -144,6 +144,10 @@ def _add(digest: Any, value: Any, known: dict[int, bytes]) -> None:
         _add(digest, sorted(value, key=str), known)
     # Brackets around it: [[a], [b]] and [[a, b]] are two sweeps.
     elif isinstance(value, list | tuple | range | np.ndarray):
+        plain = value.tolist() if isinstance(value, np.ndarray) else [*value]
+        if {*map(type, plain)} <= _PLAIN:  # as a list is written, with every value's type to be seen
+            digest.update(f"{plain!r},".encode())
+            return
         digest.update(b"[")
         for inner in value:
             _add(digest, inner, known)
