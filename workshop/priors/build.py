@@ -22,6 +22,7 @@ from inferometer.predict.price.deviations import (
     half_of,
     known_by,
     source_half,
+    source_names,
 )
 from workshop.priors.leaving import (
     ENOUGH,
@@ -219,7 +220,7 @@ def spreads(cases: Sequence[StackCase], validation: Validation) -> dict[str, flo
     return dict(sorted(halves.items()))
 
 
-_FEW_SOURCES = 3  # that say as much of a unit as all sources together say of any
+_FEW_SOURCES = 3  # that say as much of a quantity or a unit as all sources together say of any
 
 
 def source_spreads(
@@ -227,17 +228,15 @@ def source_spreads(
 ) -> dict[str, float]:
     """What a source that was left out adds to the half-widths, so that eight in ten of its rows lie within both.
 
-    By whether another source has its engine, by kind of unit, and by how near its device is to those of other sources.
-    A source counts by the root of its rows: its rows err together. `chosen` are the rows that tell, all by default.
+    By whether another source has its engine, by quantity, by kind of unit, and by how near its device is to those of
+    other sources. A source counts by the root of its rows: its rows err together. `chosen` are the rows that tell, all
+    by default.
     """
     told: dict[str, list[tuple[float, float, str]]] = {}
     for row in np.flatnonzero(~np.isnan(kept.residuals) & (True if chosen is None else chosen)).tolist():
-        case, near = cases[row], kept.near[row]
-        known = "known" if kept.known[row] else known_by(kept.likeness[row])
-        half = half_of(halves, case.standing, case.quantity, near=near, known=known)
-        what, unit = "source" if kept.fitted[row] else "engine", case.standing.unit
-        for name in (what, f"{what}:{unit}", f"{what}:{unit}:{near}"):
-            told.setdefault(name, []).append((abs(float(kept.residuals[row])), half, case.dataset))
+        half, names = _behind(cases[row], kept, row, halves)
+        for name in names:
+            told.setdefault(name, []).append((abs(float(kept.residuals[row])), half, cases[row].dataset))
     added: dict[str, float] = {}
     for name in sorted(told, key=lambda name: name.count(":")):  # the wider ones first
         squares = _added(told[name]) ** 2
@@ -265,9 +264,13 @@ def source_halves(cases: Sequence[StackCase], kept: LeftOut, halves: Mapping[str
     for fold in source_folds(cases, SOURCE_FOLDS):
         added = source_spreads(cases, kept, halves, chosen=~fold)
         for row in np.flatnonzero(fold).tolist():
-            case, near = cases[row], kept.near[row]
-            known = "known" if kept.known[row] else known_by(kept.likeness[row])
-            half = half_of(halves, case.standing, case.quantity, near=near, known=known)
-            extra = source_half(added, case.standing.unit, near=near, fitted=bool(kept.fitted[row]))
-            widths[row] = np.sqrt(half**2 + extra**2)
+            half, names = _behind(cases[row], kept, row, halves)
+            widths[row] = np.hypot(half, source_half(added, names))
     return widths
+
+
+def _behind(case: StackCase, kept: LeftOut, row: int, halves: Mapping[str, float]) -> tuple[float, tuple[str, ...]]:
+    """Of a row of a source left out: the half-width within a source, and who tells what a source of its own adds."""
+    known = "known" if kept.known[row] else known_by(kept.likeness[row])
+    half = half_of(halves, case.standing, case.quantity, near=kept.near[row], known=known)
+    return half, source_names(case.quantity, case.standing.unit, kept.near[row], bool(kept.fitted[row]))

@@ -22,7 +22,7 @@ BATCH, QUERY = 2, 5
 IMAGE_TOKEN = 90
 # Swin: no multiple of its window in any stage. Qwen2.5-VL: two windows a side, without a rest.
 IMAGES = {"swin": 72, "qwen2_vl": 84, "qwen2_5_vl": 224}
-LATENT = {"unet_sd15": 24, "unet_sdxl": 20, "dit": 8, "dit_v0": 8, "sd3": 10, "sd3_normed": 10}
+LATENT = {"unet_sd15": 24, "unet_sdxl": 20, "dit": 8, "dit_v0": 8, "sd3": 10, "sd3_normed": 10, "sd3_dual": 10}
 KINDS = {
     "linear": ("mm", "addmm"),
     "convolution": ("convolution",),

@@ -8,6 +8,7 @@ import pytest
 
 from inferometer.core import Device, Memory, Sourced
 from inferometer.core.errors import DomainError
+from inferometer.known import devices
 from inferometer.predict.price.class_figures import with_class_figures
 from inferometer.predict.served import steady
 from inferometer.predict.served.memory import StepLimits
@@ -262,19 +263,45 @@ def test_what_a_row_lacks_is_its_classes_and_it_says_so():
     assert with_class_figures(known) == (known, ())
 
 
-@pytest.mark.parametrize("unit", ["npu", "gpu"])
-def test_a_peak_that_stands_in_is_of_the_devices_year_and_one_that_is_stated_stays(unit):
+def stood_in(unit, **more):
+    return with_class_figures(device(unit, {}, kind="phone", **more))[0].peaks["i8"]
+
+
+def test_an_npus_peak_that_stands_in_is_of_its_year_and_one_that_is_stated_stays():
     """Makers who print no peak still raise it: the same figure for ten years was off by a factor of two either way."""
-    peaks = [
-        with_class_figures(device(unit, {}, kind="phone", year=year))[0].peaks["i8"] for year in (2013, 2023, 2025)
-    ]
-    assert peaks[0].value * 15 < peaks[1].value
-    assert peaks[1].value * 1.6 < peaks[2].value < peaks[1].value * 2.2
-    assert "2025" in peaks[2].note
-    unknown = with_class_figures(device(unit, {}, kind="phone"))[0].peaks["i8"]
-    assert unknown.value == peaks[1].value
-    stated, notes = with_class_figures(device(unit, {"i8": 8.0}, kind="phone", year=2013))
+    old, middle, new = (stood_in("npu", year=year) for year in (2013, 2023, 2025))
+    assert old.value * 15 < middle.value
+    assert middle.value * 1.6 < new.value < middle.value * 2.2
+    assert "2025" in new.note
+    assert stood_in("npu").value == middle.value
+    stated, notes = with_class_figures(device("npu", {"i8": 8.0}, kind="phone", year=2013))
     assert (stated.peaks["i8"].value, notes) == (8.0, ())
+
+
+def test_a_gpus_peak_that_stands_in_goes_with_its_memory_and_not_with_its_year():
+    """A chip of 2025 for a dashboard has the GPU of a cheap phone: its year had given it that of the best."""
+    narrow, usual, wide, widest = (stood_in("gpu", bandwidth=gigabytes * 1e9) for gigabytes in (15, 60, 90, 1000))
+    assert narrow.value * 16 == pytest.approx(usual.value)
+    assert wide.value == pytest.approx(2.25 * usual.value)
+    assert widest.value == 4 * usual.value
+    assert stood_in("gpu", bandwidth=15e9, year=2026) == narrow
+    assert stood_in("gpu", bandwidth=None).value == usual.value
+
+
+def test_stated_peaks_of_gpus_on_chips_lie_near_those_that_would_stand_in():
+    """Of every such GPU of phones, boards and cars that the catalog has: makers bound them to their memory."""
+    stated = [
+        row for row in devices().values()
+        if row.unit == "gpu" and row.kind in {"phone", "embedded", "board", "automotive"} and row.vendor != "NVIDIA"
+        and "f32" in row.peaks and row.memory is not None and row.memory.bandwidth_bytes_per_s is not None
+    ]  # fmt: skip
+    times = [
+        with_class_figures(replace(row, peaks={}))[0].peaks["f32"].value / row.peaks["f32"].value for row in stated
+    ]
+    assert len(stated) > 60
+    assert np.mean([1 / 2 < each < 4 for each in times]) > 0.85
+    assert min(times) > 1 / 4
+    assert max(times) < 8
 
 
 def test_an_embedded_npu_without_a_peak_is_no_phone():

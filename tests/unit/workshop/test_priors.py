@@ -16,6 +16,7 @@ from inferometer.predict.price.deviations import (
     half_of,
     share_of,
     source_half,
+    source_names,
 )
 from workshop.priors.build import source_halves, source_spreads, thinned, validated
 from workshop.priors.fit import Keep
@@ -201,7 +202,7 @@ def test_a_source_left_out_widens_intervals_until_they_hold_eight_in_ten():
     kept = left_out(fit, source_folds(cases, 4))
     halves = {"npu:seen:known": 0.05}
     added = source_spreads(cases, kept, halves)
-    within = np.abs(kept.residuals) <= np.sqrt(0.05**2 + added["source:npu:seen"] ** 2)
+    within = np.abs(kept.residuals) <= np.sqrt(0.05**2 + added["source:forward:npu:seen"] ** 2)
     assert 0.7 <= within.mean() <= 0.95
     assert added["source"] > 0.3
     told_by_others = source_halves(cases, kept, halves)
@@ -282,13 +283,37 @@ def test_all_rows_are_judged_once_more_by_what_stood_behind_them():
     assert together["same source, device seen"].devices == 4
 
 
-def test_what_a_source_adds_is_by_its_unit_and_by_whether_others_have_the_engine():
-    spreads = {"source": 0.2, "source:npu": 0.3, "source:npu:seen": 0.1, "engine": 0.5}
-    assert source_half(spreads, "npu", near="seen", fitted=True) == 0.1
-    assert source_half(spreads, "npu", near="stranger", fitted=True) == 0.3
-    assert source_half(spreads, "gpu", near="seen", fitted=True) == 0.2
-    assert source_half(spreads, "npu", near="seen", fitted=False) == 0.5
-    assert source_half({}, "npu", near="seen", fitted=True) == 0.0
+def added_by(spreads, unit, quantity="forward", *, near="seen", fitted=True):
+    return source_half(spreads, source_names(quantity, unit, near, fitted))
+
+
+def test_what_a_source_adds_is_by_its_quantity_its_unit_and_by_whether_others_have_the_engine():
+    spreads = {"source": 0.2, "source:forward": 0.25, "source:forward:npu": 0.3, "source:forward:npu:seen": 0.1,
+               "engine": 0.5}  # fmt: skip
+    assert added_by(spreads, "npu") == 0.1
+    assert added_by(spreads, "npu", near="stranger") == 0.3
+    assert added_by(spreads, "gpu") == 0.25
+    assert added_by(spreads, "npu", "prefill") == 0.2
+    assert added_by(spreads, "npu", fitted=False) == 0.5
+    assert added_by({}, "npu") == 0.0
+
+
+def as_tokens(made, phase, slower):
+    classes = np.full(2, FITTED.index(f"linear.{phase}"))
+    return replace(made, unpack=np.zeros(2), classes=classes, seconds=made.seconds * slower)
+
+
+def test_prompts_that_sources_differ_in_widen_no_interval_of_decoding():
+    """Tables agree on a step of decoding within 5 %, and on a prompt within a factor: each is answered as it is."""
+    cases = []
+    for number, habit in enumerate(np.geomspace(0.4, 2.5, 8)):
+        of_source = in_source(f"s{number}", [case("abcd"[n % 4], n) for n in range(12)], slower=1.0)
+        cases += [as_tokens(each, "decode", 1.0) for each in of_source]
+        cases += [as_tokens(each, "prefill", float(habit)) for each in of_source]
+    fit = fitted(cases)
+    kept = left_out(fit, source_folds(cases, 4))
+    added = source_spreads(cases, kept, {"npu:seen:known": 0.05})
+    assert added_by(added, "npu", "prefill") > 2 * added_by(added, "npu", "decode")
 
 
 def test_a_fit_that_was_stopped_goes_on_where_it_was_and_half_a_file_is_none(tmp_path):

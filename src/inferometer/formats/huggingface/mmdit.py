@@ -225,7 +225,7 @@ def flux(config: Config) -> Body:
 
 
 def sd3(config: Config) -> Body:
-    """Double blocks only; the last one does not keep the text."""
+    """Double blocks only; the last one does not keep the text. In SD3.5 medium's first ones the image attends twice."""
     size, side = config.whole("patch_size"), nn.IMAGE // LATENT
     latent = nn.tensor("latent", nn.BATCH, config.whole("in_channels"), side, side)
     features = config.whole("num_attention_heads") * config.whole("attention_head_dim")
@@ -235,13 +235,27 @@ def sd3(config: Config) -> Body:
     table = nn.constant("pos_embed.pos_embed", 1, config.whole("pos_embed_max_size") ** 2, features)
     stem.append(nn.elementwise("embed.positions", "add", stem, weights=(table,)))
     condition, count = nn.output(told), config.layers("num_layers")
+    dual = _dual_layers(config, count)
     blocks = [Block(name="embed", ops=(*told, *text, *ending_in(stem, spec.image.name)))]
-    if count > 1:
-        blocks.append(Block(name="double", ops=_double(spec, condition, last=False), count=count - 1))
+    if dual:
+        blocks.append(Block(name="double", ops=_double(spec, condition, last=False, dual=True), count=dual))
+    if count - 1 > dual:
+        ops = _double(spec, condition, last=False)
+        blocks.append(Block(name="double", ops=ops, count=count - 1 - dual, first=dual))
     blocks.append(Block(name="double", ops=_double(spec, condition, last=True), first=count - 1))
     channels = size * size * config.whole("out_channels", config.whole("in_channels"))
     blocks.append(_end(spec.image, condition, channels))
     return _body(config, blocks, latent, {"image": LATENT * config.whole("sample_size"), "encoder": _SD3_TOKENS})
+
+
+def _dual_layers(config: Config, count: int) -> int:
+    """How many layers, from the first one on, let the image attend to itself beside the joint attention."""
+    if not config.get("dual_attention_layers"):
+        return 0
+    dual = config.wholes("dual_attention_layers", least=0)
+    if dual != tuple(range(len(dual))) or len(dual) >= count:
+        raise config.error("dual_attention_layers", "must be the first layers, one after the other, and not the last")
+    return len(dual)
 
 
 def _streams(config: Config, tokens: Dim, *, rotary: bool) -> ImageTextStreams:
@@ -270,11 +284,15 @@ def _started(config: Config, spec: ImageTextStreams, *, guided: bool) -> tuple[t
     return ending_in(text, spec.text.name), told
 
 
-def _double(spec: ImageTextStreams, condition: Tensor, *, last: bool) -> tuple[Op, ...]:
-    """Each stream has its own weights and one attention runs over both. SD3's last block drops the text after it."""
+def _double(spec: ImageTextStreams, condition: Tensor, *, last: bool, dual: bool = False) -> tuple[Op, ...]:
+    """Each stream has its own weights and one attention runs over both. SD3's last block drops the text after it.
+
+    In a dual block the image attends to itself besides, by weights of its own: the norm is shared, and the condition
+    gives a shift, a scale and a gate more.
+    """
     at, module = "double.layers.{}", "transformer_blocks.{}."
     attention, features = f"{module}attn.", spec.features
-    seen = modulated(f"{at}.image", spec.image, condition, f"{module}norm1.linear", 6)
+    seen = modulated(f"{at}.image", spec.image, condition, f"{module}norm1.linear", 9 if dual else 6)
     read = modulated(f"{at}.text", spec.text, condition, f"{module}norm1_context.linear", 2 if last else 6)
     ours = _projected(spec, f"{at}.image", nn.output(seen), attention, ("to_{}", "norm_{}"))
     theirs = _projected(spec, f"{at}.text", nn.output(read), attention, ("add_{}_proj", "norm_added_{}"))
@@ -286,12 +304,29 @@ def _double(spec: ImageTextStreams, condition: Tensor, *, last: bool) -> tuple[O
     ops = [*seen, *read, *ours, *theirs, *joint]
     cut = nn.view(f"{at}.image.attended", joint, *spec.image.shape)
     out = nn.linear(f"{at}.image.o_proj", cut, features, f"{attention}to_out.0", bias=True)
-    ops += [cut, out, *_fed(f"{at}.image", spec.image, nn.output(out), nn.output(seen[1]), f"{module}ff")]
+    ops += [cut, out]
+    image, attended = spec.image, nn.output(out)
+    if dual:
+        ops.append(nn.multiply(f"{at}.attn.gate", attended, nn.output(seen[1])))
+        ops.append(nn.add(f"{at}.attn.residual", image, ops))
+        image = nn.output(ops)
+        ops += _attended_alone(spec, f"{at}.image.own", nn.output(seen[2]), nn.output(seen[1]), f"{module}attn2.")
+        attended = nn.output(ops)
+    ops += _fed(f"{at}.image", image, attended, nn.output(seen[1]), f"{module}ff")
     if last:
         return tuple(ops)
     cut = nn.view(f"{at}.text.attended", joint, *spec.text.shape)
     out = nn.linear(f"{at}.text.o_proj", cut, features, f"{attention}to_add_out", bias=True)
     return (*ops, cut, out, *_fed(f"{at}.text", spec.text, nn.output(out), nn.output(read[1]), f"{module}ff_context"))
+
+
+def _attended_alone(spec: ImageTextStreams, at: str, normed: Tensor, vectors: Tensor, module: str) -> list[Op]:
+    """The image attends to itself, after the norm that the joint attention reads too."""
+    shifted = moved(at, normed, vectors)
+    projected = _projected(spec, at, nn.output(shifted), module, ("to_{}", "norm_{}"))
+    core = _core(spec, at, *_qkv(projected))
+    out = nn.linear(f"{at}.o_proj", core, spec.features, f"{module}to_out.0", bias=True)
+    return [shifted, *projected, *core, out]
 
 
 def _projected(spec: ImageTextStreams, at: str, x: Tensor, module: str, names: tuple[str, str]) -> list[Op]:

@@ -24,13 +24,17 @@ _FILE = Path(__file__).with_name("class_figures.toml")
 _FORMATS = ("f32", "bf16", "f16", "i8")  # a class of unit has a figure for each, or leaves it to `_FALL`
 # No datasheet: what the fitted shares are shares of, so a wrong factor is made good by them.
 _FALL = {"f16": 2.0, "bf16": 2.0, "f32": 2.0}  # a multiplier of whole numbers does half as many wide ones
-# Of a peak's logarithm, for each year: as those grow that makers do state of phones (NPUs 0.29, GPUs 0.31).
-_GROWTH = 0.3
+_GROWTH = 0.3  # of an NPU's peak, its logarithm, for each year: as those grow that makers do state of phones (0.29)
+_WIDEST = 2.0  # times the bandwidth of a class: beyond that no stated peak tells how they grow
 
 
 @frozen
 class ClassFigures:
-    """What stands in for a class of unit, or for its devices of one vendor or kind. `year` is that of its peaks."""
+    """What stands in for a class of unit, or for its devices of one vendor or kind.
+
+    `year` is that of its peaks. Where they go `by_bandwidth` they are those beside the bandwidth of the class, and a
+    device's are as much higher or lower as that power of its own is.
+    """
 
     unit: str
     vendor: str | None
@@ -40,6 +44,7 @@ class ClassFigures:
     bandwidth: Sourced
     near_bytes: Sourced | None = None
     near_bandwidth: Sourced | None = None
+    by_bandwidth: int | None = None
     core_bandwidth: Sourced | None = None  # what one core of a CPU can ask of its memory
 
 
@@ -100,10 +105,10 @@ def _fill(device: Device) -> tuple[Device, tuple[str, ...]]:
 
 
 def _peaks(device: Device, figures: ClassFigures) -> tuple[dict[str, Sourced], bool]:
-    """The device's own peaks; its class's of its year where it has none. An NPU's are halved for wide numbers."""
+    """The device's own peaks; its class's where it has none. An NPU's are halved for wide numbers."""
     peaks = dict(device.peaks)
     if not peaks:
-        return _of_year(figures, device.year), True
+        return _of_class(figures, device), True
     if device.unit == "npu" and "i8" in peaks and not {"f32", "bf16", "f16"} & peaks.keys():
         known = peaks["i8"]
         for name, times in _FALL.items():
@@ -112,11 +117,17 @@ def _peaks(device: Device, figures: ClassFigures) -> tuple[dict[str, Sourced], b
     return peaks, False
 
 
-def _of_year(figures: ClassFigures, year: int | None) -> dict[str, Sourced]:
-    """The peaks of a class in a year: makers who state none still double them in two or three."""
-    if figures.year is None or year is None:
+def _of_class(figures: ClassFigures, device: Device) -> dict[str, Sourced]:
+    """The peaks of a class, of the device's year or beside its bandwidth: they grow, stated or not."""
+    bandwidth = None if device.memory is None else device.memory.bandwidth_bytes_per_s
+    if figures.by_bandwidth is not None and bandwidth is not None:
+        times = min(bandwidth.value / figures.bandwidth.value, _WIDEST) ** figures.by_bandwidth
+        note = "beside its memory's bandwidth, as stated peaks of phones and boards lie"
+    elif figures.year is not None and device.year is not None:
+        times = exp(_GROWTH * (device.year - figures.year))
+        note = f"of {device.year}, as stated peaks of phones grow"
+    else:
         return dict(figures.peaks)
-    times, note = exp(_GROWTH * (year - figures.year)), f"of {year}, as stated peaks of phones grow"
     return {name: replace(peak, value=peak.value * times, note=note) for name, peak in figures.peaks.items()}
 
 
@@ -138,7 +149,10 @@ def _known() -> dict[tuple[str, str | None, str | None], ClassFigures]:
 
 
 def _row(row: CatalogRow) -> ClassFigures:
-    row.allow("unit", "vendor", "kind", "year", *_FORMATS, "bandwidth", "near", "near_bandwidth", "core_bandwidth")
+    row.allow(
+        "unit", "vendor", "kind", "year", *_FORMATS, "bandwidth", "by_bandwidth", "near", "near_bandwidth",
+        "core_bandwidth",
+    )  # fmt: skip
     unit, bandwidth = row.text("unit") or row.name, row.number("bandwidth", "B/s")
     if unit not in UNITS or bandwidth is None:
         raise row.place.error("needs a known unit and a bandwidth.")
@@ -148,6 +162,7 @@ def _row(row: CatalogRow) -> ClassFigures:
         vendor=row.text("vendor"),
         kind=row.text("kind"),
         year=row.whole("year"),
+        by_bandwidth=row.whole("by_bandwidth"),
         peaks={name: peak for name, peak in peaks.items() if peak is not None},
         bandwidth=bandwidth,
         near_bytes=row.number("near", "B"),

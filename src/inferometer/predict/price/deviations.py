@@ -10,7 +10,7 @@ Log-odds keep every share below 1: no sum is faster than the peak. design/0009-p
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import field, replace
 from functools import cache, lru_cache
 from math import exp, log, sqrt
@@ -201,8 +201,8 @@ class Deviations:
     `spreads` are half-widths of eight in ten left-out residuals, as logarithms, by `UNIT:ENGINE:QUANTITY:SEEN:KNOWN`
     (whether the device was seen, or its family, and the model is known from others: itself, or as `near` or `like` one
     that is; `new` is like none), where tokens are after a device or a vendor with enough of them; the nearest name that
-    is there counts. `source:UNIT:SEEN` is what a source that was left out adds, and `engine:UNIT:SEEN` one whose engine
-    no other source has. What models take over what their work says is `usual` by unit and engine (and phase, of
+    is there counts. `source:QUANTITY:UNIT:SEEN` is what a source that was left out adds, and `engine:…` one whose
+    engine no other source has. What models take over what their work says is `usual` by unit and engine (and phase, of
     tokens), and the sum of `pulls` towards models that were measured, by unit, engine and formats (or phase): by model
     the pull, and the number of devices that say so. `features` say which are alike.
     """
@@ -476,7 +476,7 @@ def spread_of(standing: Standing, quantity: str, *, seen: bool, known: str) -> f
     near = "seen" if seen else "unseen" if related else "stranger"
     fitted = f"engine:{standing.unit}:{standing.engine}" in deviations.levels
     half = half_of(deviations.spreads, standing, quantity, near=near, known=known)
-    return sqrt(half**2 + source_half(deviations.spreads, standing.unit, near=near, fitted=fitted) ** 2)
+    return sqrt(half**2 + source_half(deviations.spreads, source_names(quantity, standing.unit, near, fitted)) ** 2)
 
 
 def half_of(spreads: Mapping[str, float], standing: Standing, quantity: str, *, near: str, known: str) -> float:
@@ -508,10 +508,17 @@ def _told_of_seen(spreads: Mapping[str, float]) -> frozenset[str]:
     )
 
 
-def source_half(spreads: Mapping[str, float], unit: str, *, near: str, fitted: bool) -> float:
-    """What a source of its own adds: more where no source has the engine, `fitted` being whether one does."""
-    what = "source" if fitted else "engine"
-    names = (f"{what}:{unit}:{near}", f"{what}:{unit}", what)
+def source_names(quantity: str, unit: str, near: str, fitted: bool) -> tuple[str, ...]:
+    """Who tells what a source of its own adds, the nearest first: more where no source has the engine (not `fitted`).
+
+    The quantity comes before the kind of unit: lengths and chunks of prompts differ between sources as they do on any
+    unit, and a step of decoding is nearly the same everywhere.
+    """
+    what = f"{'source' if fitted else 'engine'}:{quantity}"
+    return f"{what}:{unit}:{near}", f"{what}:{unit}", what, what.partition(":")[0]
+
+
+def source_half(spreads: Mapping[str, float], names: Iterable[str]) -> float:
     return next((spreads[name] for name in names if name in spreads), 0.0)
 
 

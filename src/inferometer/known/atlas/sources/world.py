@@ -14,7 +14,7 @@ from inferometer.known.atlas.measurement import TIMES, PublishedMeasurement, uni
 
 # What a runtime's words mean, the narrower first: a pattern, the engine, and a variant of it.
 _RUNTIMES: tuple[tuple[str, str, str | None], ...] = (
-    (r"paddle inference \+ tensorrt", "tensorrt", "paddle"),
+    (r"paddle inference \+ tensorrt", "paddle-tensorrt", None),
     (r"paddle ?lite", "paddle-lite", None),
     (r"paddle", "paddle", None),
     (r"fastertransformer doc: (ft|cpp|torch op|trt plugin|ft-int8.*)$", "fastertransformer", None),
