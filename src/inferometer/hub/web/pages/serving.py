@@ -192,7 +192,7 @@ class ServingPages:
         texts = asked_texts(request.query_params, CALIBRATE_FIELDS)
         texts["on"] = texts["on"] or next(iter(devices), "")
         why_not = None if devices else (
-            f"No device takes jobs yet. Start one: inferometer agent --hub {own_address(request, self._desk.rules)}"
+            f"No device takes jobs yet. Start one: inferometer hub agent --hub {own_address(request, self._desk.rules)}"
         )  # fmt: skip
         place = f"hub:{texts['on'] or 'NAME'}" + (
             "" if texts["project"] == "default" else f"?project={texts['project']}"
