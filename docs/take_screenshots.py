@@ -3,8 +3,8 @@
 Everything in them is real and made here: two measured runs of MobileNet-v2, a predicted one of Llama 3.1, a load test
 of `inferometer simulate --serve`, a job that an agent on this machine takes. It needs Debian's chromium and the Python
 package playwright. A page is taken at 1280 pixels, light and dark, and at 390 as on a phone; one that is wider than the
-screen, or whose scripts complain, ends it. `python docs/take_screenshots.py NAME…` takes some of them, and `--data FOLDER`
-keeps what was measured for the next time.
+screen, or whose scripts complain, ends it. `python docs/take_screenshots.py NAME…` takes some of them, and
+`--data FOLDER` keeps what was measured for the next time.
 """
 
 from __future__ import annotations
