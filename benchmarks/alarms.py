@@ -1,4 +1,4 @@
-"""How often `inferometer watch` cries wolf, and how soon it finds a step: on recorded and on made-up noise.
+"""How often `inferometer runs watch` cries wolf, and how soon it finds a step: on recorded and on made-up noise.
 
     python benchmarks/alarms.py                          # with the newest recorded/series-noise-*.json
     python benchmarks/alarms.py --seed 100               # other draws than those that the rule was set on

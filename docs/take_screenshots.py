@@ -1,10 +1,10 @@
 """Take the pictures of the hub's pages for the documentation: `make screenshots`.
 
 Everything in them is real and made here: two measured runs of MobileNet-v2, a predicted one of Llama 3.1, a load test
-of `inferometer mock`, a job that an agent on this machine takes. It needs Debian's chromium and the Python package
-playwright. A page is taken at 1280 pixels, light and dark, and at 390 as on a phone; one that is wider than the screen,
-or whose scripts complain, ends it. `python docs/take_screenshots.py NAME…` takes some of them, and `--data FOLDER`
-keeps what was measured for the next time.
+of `inferometer simulate --serve`, a job that an agent on this machine takes. It needs Debian's chromium and the Python
+package playwright. A page is taken at 1280 pixels, light and dark, and at 390 as on a phone; one that is wider than the
+screen, or whose scripts complain, ends it. `python docs/take_screenshots.py NAME…` takes some of them, and
+`--data FOLDER` keeps what was measured for the next time.
 """
 
 from __future__ import annotations
@@ -90,13 +90,13 @@ def made(folder: Path) -> dict[str, str]:
             found["llama-3.1-8b"] = store.add(answer, "demo", name="llama-3.1-8b")
     model = folder / "mobilenet-v2.onnx"
     if not model.exists():
-        inferometer("synth", "mobilenet-v2", "-o", model)
+        inferometer("prepare", "mobilenet-v2", "-o", model)
     for name, runtime in (("mobilenet-v2", "onnxruntime"), ("in OpenVINO", "openvino")):
         if name not in found:
             said = inferometer("profile", model, "--runtime", runtime, "--name", name, "--project", "demo")
             found[name] = re.findall(r"/runs/(\w+)", said)[-1]
     if "loaded" not in found:
-        with process("mock", "llama-3.1-8b", "--on", "nvidia-h100-sxm", "--port", "0") as server:
+        with process("simulate", "llama-3.1-8b", "--serve", "--on", "nvidia-h100-sxm", "--port", "0") as server:
             url = until(server, r"(http://\S+:\d+)")
             words = ("--concurrency", "1,4,16", "--requests", "24", "--name", "loaded", "--project", "demo")
             found["loaded"] = re.findall(r"/runs/(\w+)", inferometer("load", url, *words))[-1]
@@ -130,7 +130,7 @@ def hub() -> Iterator[str]:
     """A hub and an agent on this machine, each as a user starts it."""
     with process("hub", "--port", "0") as server:
         address = until(server, r"The hub is at (https?://\S+[^/])/ ")
-        with process("agent", "--hub", address, "--name", "lab", "--no-reference") as agent:
+        with process("hub", "agent", "--hub", address, "--name", "lab", "--no-reference") as agent:
             until(agent, r"(lab)")
             yield address
 

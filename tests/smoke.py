@@ -32,7 +32,7 @@ COMMANDS = (  # the extra's module, the words, and what the answer must have
     ("onnxruntime", ("compare", "last~1", "last"), "latency"),
     ("onnxruntime", ("export", "last", "-o", "run.html"), "run.html"),
     ("fastapi", ("hub", "token", "list"), ""),
-    ("mcp", ("mcp", "--help"), "stdin"),
+    ("mcp", ("hub", "mcp", "--help"), "stdin"),
 )
 
 

@@ -93,3 +93,16 @@ def is_there(module, name):
         return True
     source = next((path for path in (place.with_suffix(".py"), place / "__init__.py") if path.exists()), None)
     return source is not None and re.search(rf"\b{name}\b", source.read_text(encoding="utf-8")) is not None
+
+
+def test_what_shows_a_profile_reads_it_through_its_view_alone():
+    """`view_of`, `page_of` and `record_table` lay a profile out; who draws or saves it knows no phase of it."""
+    source = ROOT / "src" / "inferometer"
+    renderers = [
+        source / "understand" / "view" / f"{name}.py" for name in ("exports", "notebook", "render", "terminal")
+    ]
+    renderers += [source / "hub" / "web" / "downloads.py", source / "hub" / "web" / "pages" / "run.py"]
+    for path in renderers:
+        read = [node for node in ast.walk(ast.parse(path.read_bytes())) if isinstance(node, ast.Attribute)]
+        inside = {node.attr for node in read if ast.unparse(node.value) == "profile"}
+        assert inside <= {"model", "findings", "provenance", "served"}, path.name

@@ -95,7 +95,7 @@ def test_a_token_that_is_revoked_in_mid_job_ends_runner_and_agent_and_gives_the_
             settings.setenv("INFEROMETER_TOKEN", writes.text)
             lab = Lab(tmp_path, url, writes.text)
             fixed = ("--no-guard", "--no-reference", "--token", agents.text)
-            agent = Process("agent", "--hub", url, "--name", "box", "--root", lab.root, *fixed)
+            agent = Process("hub", "agent", "--hub", url, "--name", "box", "--root", lab.root, *fixed)
             agent.until("takes jobs from")
             _, handle = lab.submit(LONG)
             lab.until(handle, lambda row: row["state"] == "running")

@@ -1,4 +1,4 @@
-"""`inferometer mcp` as its clients see it: the SDK's own client, and what the command serves at the other end.
+"""`inferometer hub mcp` as its clients see it: the SDK's own client, and what the command serves at the other end.
 
 A process is started where it matters that it is one; what is answered is asked of the same server in this process.
 """
@@ -30,7 +30,7 @@ def environment():
 def command(*options):
     from mcp import StdioServerParameters
 
-    words = ["-m", "inferometer", "mcp", *options]
+    words = ["-m", "inferometer", "hub", "mcp", *options]
     return StdioServerParameters(command=sys.executable, args=words, env=environment())
 
 
@@ -141,7 +141,7 @@ def test_a_line_that_is_no_json_is_answered_and_does_not_end_the_server():
     }  # fmt: skip
     asked = f"this is no JSON\n{{\n{json.dumps(hello)}\n"
     done = subprocess.run(
-        [sys.executable, "-m", "inferometer", "mcp"], input=asked, capture_output=True, text=True, timeout=120,
+        [sys.executable, "-m", "inferometer", "hub", "mcp"], input=asked, capture_output=True, text=True, timeout=120,
         check=False, env=environment(),
     )  # fmt: skip
     answers = [json.loads(line) for line in done.stdout.splitlines()]
@@ -160,7 +160,17 @@ def test_over_http_it_answers_who_has_the_token_and_nobody_else(tmp_path):
     from mcp.client.streamable_http import streamable_http_client
 
     (tmp_path / "token").write_text("secret\n", encoding="utf-8")
-    started = [sys.executable, "-m", "inferometer", "mcp", "--http", "0", "--token-file", str(tmp_path / "token")]
+    started = [
+        sys.executable,
+        "-m",
+        "inferometer",
+        "hub",
+        "mcp",
+        "--http",
+        "0",
+        "--token-file",
+        str(tmp_path / "token"),
+    ]
     with subprocess.Popen(started, stderr=subprocess.PIPE, text=True, env=environment()) as process:
         try:
             url = re.search(r"http://127\.0\.0\.1:\d+/mcp", process.stderr.readline())[0]

@@ -1,4 +1,4 @@
-"""`inferometer runs` and `inferometer projects` as a user runs them."""
+"""`inferometer runs` and `inferometer runs projects` as a user runs them."""
 
 import csv
 import io
@@ -26,7 +26,7 @@ def place(tmp_path):
 @pytest.fixture
 def say(monkeypatch, capsys, tmp_path, place):
     """Run one command line on the store; gives the exit code, stdout and stderr."""
-    for name in ("runs", "projects"):
+    for name in ("runs",):
         monkeypatch.setitem(COMMANDS, name, COMMANDS.get(name, ""))
     monkeypatch.chdir(tmp_path)
 
@@ -52,7 +52,7 @@ def ids(place):
     return [*found, run]
 
 
-@pytest.mark.parametrize("words", [["runs"], ["runs", "list"], ["projects"], ["projects", "list"]])
+@pytest.mark.parametrize("words", [["runs"], ["runs", "list"], ["runs", "projects"], ["runs", "projects", "list"]])
 def test_an_empty_store_teaches(say, words, place):
     open_store(place).close()
     code, out, err = say(*words)
@@ -141,10 +141,10 @@ def test_a_long_list_is_leafed_through(say, ids):
         (["runs", "delete", "first", "nowhere"], "no run named 'nowhere'"),
         (["runs", "import", "nowhere.zip"], "cannot be read"),
         (["runs", "--after", "???"], "mark of"),
-        (["projects", "delete", "phones"], "has 2 runs"),
-        (["projects", "rename", "phones", "servers"], "already"),
-        (["projects", "create", "a/b"], "'/'"),
-        (["projects", "show"], "Known: list, create, rename, delete"),
+        (["runs", "projects", "delete", "phones"], "has 2 runs"),
+        (["runs", "projects", "rename", "phones", "servers"], "already"),
+        (["runs", "projects", "create", "a/b"], "'/'"),
+        (["runs", "projects", "show"], "Known: create, rename, delete"),
     ],
 )
 def test_a_mistake_is_told_with_what_to_do(say, ids, words, told):
@@ -197,12 +197,12 @@ def test_a_run_goes_out_and_comes_in(say, ids, tmp_path):
 
 
 def test_projects_are_made_named_and_deleted(say, ids):
-    code, out, _ = say("projects", "--format", "json")
+    code, out, _ = say("runs", "projects", "--format", "json")
     assert (code, [(row["name"], row["runs"]) for row in json.loads(out)]) == (0, [("phones", 2), ("servers", 1)])
-    assert "for later" in say("projects", "create", "new", "--description", "for later")[1]
-    assert "newer" in say("projects", "rename", "new", "newer")[1]
-    assert "Deleted project newer." in say("projects", "delete", "newer")[2]
-    assert say("projects", "delete", "phones", "--with-runs")[0] == 0
+    assert "for later" in say("runs", "projects", "create", "new", "--description", "for later")[1]
+    assert "newer" in say("runs", "projects", "rename", "new", "newer")[1]
+    assert "Deleted project newer." in say("runs", "projects", "delete", "newer")[2]
+    assert say("runs", "projects", "delete", "phones", "--with-runs")[0] == 0
     assert [row["name"] for row in json.loads(say("runs", "--format", "json")[1])] == ["second"]
 
 

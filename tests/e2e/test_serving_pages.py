@@ -90,7 +90,7 @@ def test_what_cannot_begin_says_why_where_it_was_asked(page):
     page.get_by_role("button", name="Start").click()
     page.locator("#problem", has_text="no goal").wait_for()
     page.goto("/calibrate")
-    assert "inferometer agent --hub http" in page.locator("#why-not").inner_text()  # no device is there yet
+    assert "inferometer hub agent --hub http" in page.locator("#why-not").inner_text()  # no device is there yet
     assert page.get_by_role("button", name="Start").is_disabled()
 
 

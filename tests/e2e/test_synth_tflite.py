@@ -109,7 +109,7 @@ def inferometer(folder, *arguments):
 
 
 def test_a_model_that_cannot_be_written_is_an_error_that_names_the_op(tmp_path):
-    done = inferometer(tmp_path, "synth", "vit-b-16", "-o", "m.tflite")
+    done = inferometer(tmp_path, "prepare", "vit-b-16", "-o", "m.tflite")
     assert done.returncode != 0
     assert "(view) cannot be written as TFLite" in " ".join(done.stderr.split())
     assert not (tmp_path / "m.tflite").exists()

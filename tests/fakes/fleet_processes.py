@@ -87,7 +87,7 @@ def hub_here(folder, **rules):
 @contextmanager
 def agent_process(address, name, root, *options):
     fixed = ("--no-guard", "--no-reference")
-    process = Process("agent", "--hub", address, "--name", name, "--root", root, *fixed, *options)
+    process = Process("hub", "agent", "--hub", address, "--name", name, "--root", root, *fixed, *options)
     try:
         process.until("takes jobs from")
         yield process

@@ -284,7 +284,7 @@ def _sweep() -> Plain:
 
 
 SCHEMAS: dict[str, tuple[str, Callable[[], Plain]]] = {
-    "alarm": ("Whether a run is slower than its series: `inferometer watch`.", _alarm),
+    "alarm": ("Whether a run is slower than its series: `inferometer runs watch`.", _alarm),
     "atlas": ("What others measured: `inferometer atlas`.", _atlas),
     "calibration": (
         "What a device reached.",

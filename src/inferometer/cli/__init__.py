@@ -10,7 +10,6 @@ __all__ = ["COMMANDS", "front_page", "main"]
 
 COMMANDS: dict[str, str] = {
     "accuracy": "Show how far predictions are from measurements, and how often their intervals hold.",
-    "agent": "Let this device take jobs from a hub.",
     "atlas": "Show what others have measured: published times with their sources.",
     "bench": "Measure a command, alone or in turns with another.",
     "bundle": "Measure on a device that nothing reaches: a job in one file, and the file it brings back.",
@@ -26,26 +25,21 @@ COMMANDS: dict[str, str] = {
     "export": "Save a run as a page, Markdown, CSV, JSON, a trace, a chart or whole, or send it to a team's hub.",
     "fit": "Say what fits into a device's memory: the largest batch, the longest context, the fewest devices.",
     "formulas": "List performance formulas, show one, or calculate with units.",
-    "hub": "Show runs, predictions and devices as web pages, served from this machine.",
+    "hub": "Show runs, predictions and devices as web pages; let this device take jobs, or programs ask.",
     "import": "Take in another tool's results, a saved run, or what a bundle brought back.",
     "load": "Load a service with requests and measure what its users would see.",
-    "mcp": "Offer the verbs to programs that use language models (Model Context Protocol).",
-    "mock": "Serve a model without a GPU: OpenAI's interface, with the times that the simulator gives.",
     "models": "List models, or show the layers, work and memory of one.",
     "plan": "Find the cheapest, greenest or smallest way to serve a model within objectives.",
     "predict": "Predict how fast a model will run on a device, without running anything.",
-    "prepare": "Make the file that an engine runs: converted, simplified, quantised, and proven step by step.",
+    "prepare": "Make the file that an engine runs, proven step by step; or one in exact shapes with random weights.",
     "profile": "Measure how fast a model runs here: every layer and every token, on the real runtime.",
-    "projects": "List the projects that runs belong to; create, rename or delete one.",
-    "runs": "List stored runs; show, tag, rename or delete them.",
+    "runs": "List stored runs and their projects; show, tag, watch, rename or delete them.",
     "runtimes": "List the engines that can run a model, and what each still needs.",
     "schema": "Print the JSON Schema of what `--format json` prints.",
-    "simulate": "Simulate a service under load, step by step, by the engine's own scheduling rules.",
+    "simulate": "Simulate a service under load by the engine's own scheduling rules, or serve one without a GPU.",
     "sweep": "Predict every combination of models, devices, formats and sizes.",
-    "synth": "Make a runnable model file with random weights in the exact shapes.",
     "traffic": "Show a trace of requests, turn another tool's into ours, or make up the calls of agents.",
     "verify": "Check that a runtime, a format or a file gives the same outputs as a reference.",
-    "watch": "Say whether a run is slower than its series has been, confirmed in turns.",
 }
 
 

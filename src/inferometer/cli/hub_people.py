@@ -168,7 +168,7 @@ def list_devices(store: str | None, form: str) -> None:
             for device in fleet.devices(facts=False)
         )  # fmt: skip
     if not rows:
-        say("No device is registered yet. `inferometer agent --hub URL` on one registers it.")
+        say("No device is registered yet. `inferometer hub agent --hub URL` on one registers it.")
     if rows or form != "table":
         print_table(ReportTable(columns=columns("device", "of", "state", "works for"), rows=rows), form)
 

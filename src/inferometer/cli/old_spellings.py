@@ -19,10 +19,18 @@ _OPTIONS: dict[str, dict[str, str]] = {
 }
 # Commands that are part of another one now; they are in no list, and do what they did.
 COMMANDS = {"push": "export --hub URL"}
+# Commands whose words another one begins with now.
+MOVED = {
+    "agent": "hub agent", "mcp": "hub mcp", "projects": "runs projects", "watch": "runs watch",
+    "mock": "simulate --serve", "synth": "prepare",
+}  # fmt: skip
 
 
 def modern(arguments: list[str]) -> list[str]:
     """The command line with options as they are called now; what follows `--` is the user's own."""
+    if arguments and (now := MOVED.get(arguments[0])):
+        advise(arguments[0], now)
+        arguments = [*now.split(), *arguments[1:]]
     end = arguments.index("--") if "--" in arguments else len(arguments)
     words = _OPTIONS.get(arguments[0], {}) if arguments else {}
     found = []

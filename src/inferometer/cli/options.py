@@ -11,9 +11,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
+from click.core import ParameterSource
 
 from inferometer.cli.encoding import is_unicode, write_message, write_out
-from inferometer.core.errors import InferometerError, UnknownNameError
+from inferometer.core.errors import DomainError, InferometerError, UnknownNameError
 from inferometer.understand.view.render import FORMATS, render
 from inferometer.understand.view.terminal import visible
 
@@ -241,6 +242,15 @@ def field_options(
         return function
 
     return with_options
+
+
+def refuse_given(unwanted: Collection[str], reason: str, remedy: str) -> None:
+    """Refuse options of the command line that would change nothing; `reason` has a place for the option's name."""
+    context = click.get_current_context()
+    for parameter in context.command.params:
+        name = parameter.name or ""
+        if name in unwanted and context.get_parameter_source(name) is ParameterSource.COMMANDLINE:
+            raise DomainError(reason.format(parameter.opts[-1]), remedy=remedy)
 
 
 def list_options(fields: Mapping[str, Field]) -> Callable[[F], F]:

@@ -81,7 +81,7 @@ SETTINGS = (
     Setting(
         name="INFEROMETER_HUB",
         default=None,
-        meaning="Address of the hub that `--on hub:…` and `inferometer agent` use.  Without it: this machine's.",
+        meaning="Address of the hub that `--on hub:…` and `inferometer hub agent` use.  Without it: this machine's.",
         key="hub",
     ),
     Setting(

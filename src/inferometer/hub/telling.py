@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 _TIMEOUT_S = 10.0
 _LETTERS = 140  # of a commit's state, that GitHub takes; GitLab takes 255
-_AGAIN = "The alarm is kept with the run: `inferometer watch RUN --tell PLACE` tells it again."
+_AGAIN = "The alarm is kept with the run: `inferometer runs watch RUN --tell PLACE` tells it again."
 _FORGES = {"github": "https://api.github.com", "gitlab": "https://gitlab.com/api/v4"}
 _PLACE = re.compile(r"(?P<project>[\w.-]+(?:/[\w.-]+)+)(?P<sign>[#!@])(?P<which>[0-9a-f]{1,40})")
 _COLOURS = {"too few": "#9f9f9f", "steady": "#4c1", "suspected": "#dfb317", "withdrawn": "#4c1", "confirmed": "#e05d44"}

@@ -97,7 +97,7 @@ def project_id(connection: Connection, name: str, sight: Sight | None = None) ->
     project = connection.execute(select(projects.c.id).where(projects.c.name == name, *seen)).scalar()
     if project is None:
         known = connection.execute(select(projects.c.name).where(*seen)).scalars()
-        raise UnknownNameError("project", name, list(known), listing="`inferometer projects` lists them.")
+        raise UnknownNameError("project", name, list(known), listing="`inferometer runs projects` lists them.")
     return int(project)
 
 

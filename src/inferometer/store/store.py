@@ -116,7 +116,7 @@ class Store(StoreExchange):
     def project(self, name: str) -> Project:
         known = {project.name: project for project in self.projects()}
         if name not in known:
-            raise UnknownNameError("project", name, known, listing="`inferometer projects` lists them.")
+            raise UnknownNameError("project", name, known, listing="`inferometer runs projects` lists them.")
         return known[name]
 
     def create_project(self, name: str, *, description: str | None = None, owner: str | None = None) -> None:

@@ -10,7 +10,7 @@ import pytest
 from click.testing import CliRunner
 
 from inferometer.cli import elsewhere, progress, storing
-from inferometer.cli.commands import agent, bench, bundle, calibrate, hub, prepare, push, sweep, synth, verify
+from inferometer.cli.commands import agent, bench, bundle, calibrate, hub, prepare, push, sweep, verify
 from inferometer.cli.run import run
 from inferometer.core.box import parse_ceiling
 from inferometer.core.calibration import Calibration
@@ -225,11 +225,11 @@ def test_a_calibration_from_elsewhere_is_kept_here_unless_it_is_of_that_machine(
     assert (written, [one[1] for one in printed[1:]]) == ([("board", "own"), ("local", tmp_path)], ["own", tmp_path])
 
 
-def test_synth_asks_for_all_that_it_was_given(monkeypatch, tmp_path):
+def test_preparing_for_no_engine_asks_for_all_that_it_was_given(monkeypatch, tmp_path):
     ask = handed(monkeypatch, "inferometer.formats.synth.synthesise")
     out = tmp_path / "m.onnx"
     seen = ask(
-        synth.command,
+        prepare.command,
         "m",
         "-o",
         str(out),
@@ -246,7 +246,7 @@ def test_synth_asks_for_all_that_it_was_given(monkeypatch, tmp_path):
     assert (seen.given, seen.asked) == (
         ("m", out), {"weights": "q4_0", "seed": 3, "sizes": {"a": 2}, "part": "encoder", "overwrite": True},
     )  # fmt: skip
-    assert ask(synth.command, "m", "-o", str(out)).asked == {
+    assert ask(prepare.command, "m", "-o", str(out)).asked == {
         "weights": "f32", "seed": 0, "sizes": {}, "part": None, "overwrite": False,
     }  # fmt: skip
 

@@ -1,12 +1,18 @@
 """Words that commands had before go on working, with one line of advice on stderr."""
 
+from contextlib import suppress
+
 import pytest
 from click.testing import CliRunner
 
 from inferometer.cli import COMMANDS, old_spellings
+from inferometer.cli.commands import simulate
 from inferometer.cli.old_spellings import modern
 from inferometer.cli.run import cli
+from inferometer.core.errors import DomainError, InferometerError
 from inferometer.predict.fields import FIELDS
+from inferometer.serving.asked import service_plan
+from inferometer.serving.load.plan import LoadPlan
 
 OLD = [(command, old, new) for command, words in old_spellings._OPTIONS.items() for old, new in words.items()]
 GROUPS = {"bundle": ("create",), "runs": ("export",)}
@@ -69,7 +75,7 @@ def test_a_file_to_write_is_out_everywhere():
 
 
 def test_the_same_field_has_the_same_option_in_every_command_that_predicts():
-    for name in ("predict", "fit", "simulate", "mock", "sweep", "plan"):
+    for name in ("predict", "fit", "simulate", "sweep", "plan"):
         for option in command_of(name).params:
             if option.name in FIELDS:
                 assert f"--{option.name.replace('_', '-')}" in option.opts, f"{name} {option.opts}"
@@ -82,3 +88,47 @@ def test_commands_that_are_part_of_others_are_in_no_list_and_work():
     for group in ("runs", "bundle"):
         listed = CliRunner().invoke(cli, [group, "--help"]).stdout.partition("Commands:")[2]
         assert "import" not in listed
+
+
+@pytest.mark.parametrize(("old", "now"), old_spellings.MOVED.items())
+def test_a_command_that_moved_is_found_where_it_is_now(old, now, capsys):
+    assert old not in COMMANDS
+    assert modern([old, "--x"]) == [*now.split(), "--x"]
+    assert capsys.readouterr().err == f"inferometer: {old} is called {now} now.\n"
+    found = command_of(*(word for word in now.split() if not word.startswith("-")))
+    options = {name for each in found.params for name in each.opts}
+    assert {word for word in now.split() if word.startswith("-")} <= options
+
+
+@pytest.mark.parametrize(("words", "refused"), [
+    (("prepare", "resnet18", "-o", "m.onnx", "--quantise", "i8"), "--quantise is for an engine."),
+    (("prepare", "resnet18", "--for", "onnxruntime", "--weights", "f16"), "--weights is of a file with random"),
+    (("simulate", "smollm2-135m", "--on", "nvidia-l4", "--rate", "1", "--port", "1"), "--port is of a server."),
+    (("simulate", "smollm2-135m", "--on", "nvidia-l4", "--serve", "--rate", "1"), "--rate is not for --serve"),
+])  # fmt: skip
+def test_an_option_of_another_form_of_a_command_is_refused(words, refused):
+    with pytest.raises(DomainError, match=refused):
+        cli.main([*words], standalone_mode=False)
+
+
+def test_each_option_of_a_simulation_is_of_the_service_or_refused_by_a_server():
+    """What serves is asked of `service_plan`; a new option about requests has to be named in `_OF_LOADS`."""
+
+    class Asked(dict):
+        seen = frozenset()
+
+        def __getitem__(self, name):
+            self.seen |= {name}
+            return super().__getitem__(name)
+
+        def get(self, name, other=None):
+            self.seen |= {name}
+            return super().get(name, other)
+
+    words = "smollm2-135m --on nvidia-l4 --prefill-on nvidia-l4 --autoscale 1:2:3 --lora 2"
+    context = simulate.command.make_context("simulate", words.split())
+    options = Asked(context.params)
+    with suppress(InferometerError):
+        service_plan("smollm2-135m", "nvidia-l4", options, LoadPlan(url="mock"))
+    left = {*context.params} - options.seen - simulate._OF_LOADS
+    assert left == {"model", "device", "serving", "host", "port", "speed"}

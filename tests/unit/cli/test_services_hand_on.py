@@ -214,6 +214,9 @@ IN_PYTHON = {
     "--timeout": "timeout_s", "--no-prefix-cache": "prefix_cache",
 }  # fmt: skip
 BESIDE = {
+    "--serve",
+    "--host",
+    "--port",
     "--out",
     "--format",
     "--store",

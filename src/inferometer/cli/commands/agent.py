@@ -1,4 +1,4 @@
-"""`inferometer agent`."""
+"""`inferometer hub agent`."""
 
 from pathlib import Path
 from typing import Literal
@@ -50,8 +50,8 @@ def command(
     """Let this device take jobs from a hub, one at a time.
 
     \b
-    inferometer agent --hub https://bench-box:8077 --token-file token.txt
-    inferometer agent --name jetson-orin-nx --label unit=npu --label room=lab
+    inferometer hub agent --hub https://bench-box:8077 --token-file token.txt
+    inferometer hub agent --name jetson-orin-nx --label unit=npu --label room=lab
 
     It says what the device is (hardware, engines, calibrations), waits for jobs, and runs each in a process of its own.
     A job is data: what it may ask for is what `profile`, `bench`, `verify` and `calibrate` do, and it brings the files

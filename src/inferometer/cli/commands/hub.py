@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from inferometer.cli.commands import agent, mcp
 from inferometer.cli.hub_people import audit_command, device_group, doing, member_group, project_command
 from inferometer.cli.options import PORT, ListingGroup, Number, format_option, print_document, print_table, say
 from inferometer.cli.progress import progress_line
@@ -447,5 +448,5 @@ def _counted(each: "Deletion") -> str:
     return counted(each.count, {"runs": "run", "artifacts": "file", "jobs": "job"}[each.rule])
 
 
-for _subcommand in (backup, restore, copy, retention_group):
+for _subcommand in (backup, restore, copy, retention_group, agent.command, mcp.command):
     command.add_command(_subcommand)

@@ -258,9 +258,9 @@ def save_load(profile: "Profile", out: Path) -> None:
         save_profile(profile, out)
     else:
         from inferometer.measure.spans.files import write_whole
-        from inferometer.understand.view.exports import requests_csv
+        from inferometer.understand.view.exports import profile_csv
 
-        write_whole(out, [requests_csv(profile).encode()])
+        write_whole(out, [profile_csv(profile).encode()])
     say(f"Saved {out}.")
 
 

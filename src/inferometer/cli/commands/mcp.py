@@ -1,4 +1,4 @@
-"""`inferometer mcp`."""
+"""`inferometer hub mcp`."""
 
 from pathlib import Path
 
@@ -32,9 +32,9 @@ def command(
     """Offer the verbs to programs that use language models, by the Model Context Protocol.
 
     \b
-    inferometer mcp
-    inferometer mcp --files ~/models --allow-profile
-    inferometer mcp --http 8765 --token-file token.txt
+    inferometer hub mcp
+    inferometer hub mcp --files ~/models --allow-profile
+    inferometer hub mcp --http 8765 --token-file token.txt
 
     A client starts the first form itself and talks to it on stdin and stdout; docs/agents.md has its configuration.
     Tools only read: catalog names and stored runs, and files in folders that you name. Nothing is measured without

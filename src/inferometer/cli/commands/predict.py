@@ -8,7 +8,6 @@ from math import inf
 from typing import TYPE_CHECKING, Any
 
 import click
-from click.core import ParameterSource
 
 from inferometer.cli.options import (
     field_options,
@@ -17,6 +16,7 @@ from inferometer.cli.options import (
     print_document,
     print_table,
     print_view,
+    refuse_given,
     split_lists,
 )
 from inferometer.core.errors import DomainError, FormatError, InferometerError
@@ -200,16 +200,9 @@ def print_edgeprofiler(
     from inferometer.understand.accuracy.edgeprofiler import edgeprofiler_rows
     from inferometer.understand.view.predictions import edge_table
 
-    # Refuse what its six integers have no place for.
-    context = click.get_current_context()
-    for parameter in context.command.params:
-        name = parameter.name or ""
-        given = context.get_parameter_source(name) is ParameterSource.COMMANDLINE
-        if given and name not in _KNOWN:
-            raise DomainError(
-                f"EdgeProfiler has no {parameter.opts[-1]}.",
-                remedy="It takes models, --on, --weights (f32, f16, i8) and --prompt; ours takes all of them.",
-            )
+    others = {str(parameter.name) for parameter in click.get_current_context().command.params} - _KNOWN
+    remedy = "It takes models, --on, --weights (f32, f16, i8) and --prompt; ours takes all of them."
+    refuse_given(others, "EdgeProfiler has no {}.", remedy)  # its six integers have no place for more
     rows = edgeprofiler_rows(models, devices, weights, prompt)
     if form == "json":
         print_document(rows)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Unpack
+from typing import TYPE_CHECKING, Any, Unpack
 
 import click
 
@@ -19,6 +19,7 @@ from inferometer.cli.options import (
     format_option,
     print_document,
     print_table,
+    refuse_given,
     say,
 )
 from inferometer.cli.progress import progress_line
@@ -35,9 +36,13 @@ if TYPE_CHECKING:
     from inferometer.store.recording import RunRecorder
 
 
+# What a file with random weights has, which no engine is named for.
+_OF_SHAPES = {"model", "out", "form", "weights", "seed", "sizes", "part", "overwrite"}
+
+
 @click.command("prepare")
 @click.argument("model")
-@click.option("--for", "target", required=True, metavar="RUNTIME[@DEVICE]", help="The engine, and where it will run.")
+@click.option("--for", "target", metavar="RUNTIME[@DEVICE]", help="The engine, and where it will run.")
 @click.option("--quantise", metavar="FORMAT", help="i8, i8-dynamic, i8-weights, i4-weights, f16, q8_0, q4_0 …")
 @click.option(
     "--calibrate-with",
@@ -77,12 +82,14 @@ if TYPE_CHECKING:
 @click.option("--threads", type=THREADS, help="Engine threads.  [default: one per physical core]")
 @click.option("--runs", type=RUNS, help="Runs of each side of a measurement.  [default: 15]")
 @click.option("--seed", type=SEED, default=0, help="Seed of random inputs and weights.")
+@click.option("--weights", default="f32", metavar="FORMAT", help="Without --for: f16, bf16, q8_0, q4_0, q4_k …")
+@click.option("--part", metavar="NAME", help="Without --for: only this part of several, such as encoder.")
 @trust_option
 @storing_options
 @format_option
 def command(
     model: str,
-    target: str,
+    target: str | None,
     quantise: str | None,
     given: tuple[str, ...],
     out: Path | None,
@@ -103,6 +110,8 @@ def command(
     threads: int | None,
     runs: int | None,
     seed: int,
+    weights: str,
+    part: str | None,
     trust: tuple[str, ...],
     form: str,
     **options: Unpack[StoringOptions],
@@ -118,6 +127,7 @@ def command(
     inferometer prepare model.onnx --for openvino --dry
     inferometer prepare model.onnx --for onnxruntime --dry --quantise i8 --sensitivity
     inferometer prepare model.onnx --for onnxruntime --tune
+    inferometer prepare llama-3.2-1b -o llama.gguf --weights q4_0
 
     Each step is done by the tool that is made for it, and proven: its outputs against the original's within the limits
     that `inferometer verify` has, its size, the gain that is predicted and the one that is measured here, in turns with
@@ -125,7 +135,17 @@ def command(
     content: the same step of the same file is not done twice.
 
     The exit code is 1 if what was asked for gives wrong outputs; nothing wrong is written then without --force.
+
+    Without --for, a new .onnx, .gguf, .tflite or .safetensors file, or a folder, has the model's shapes, size and speed
+    and random weights: its outputs are noise. MODEL is then a catalog name, a folder with a config.json, or a file.
     """
+    if target is None:
+        others = {str(parameter.name) for parameter in click.get_current_context().command.params} - _OF_SHAPES
+        refuse_given(others, "{} is for an engine.", "Say which: --for RUNTIME.")
+        _write_shapes(model, out, form, weights=weights, seed=seed, sizes=parse_sizes(sizes), part=part,
+                      overwrite=overwrite)  # fmt: skip
+        return
+    refuse_given({"weights", "part"}, "{} is of a file with random weights.", "Leave out --for, or say --quantise.")
     from inferometer.core.workload import Workload
     from inferometer.measure.prepare.calibration import RANDOM
     from inferometer.measure.prepare.run import PrepareRequest
@@ -174,6 +194,24 @@ def command(
             wrong = next(row for row in prepared.steps if row.verdict == "wrong")
             raise GateError(f"The step {wrong.name} makes the outputs wrong: {wrong.notes[-1]}.")
     print_run_link(recorder)
+
+
+def _write_shapes(model: str, out: Path | None, form: str, **shapes: Any) -> None:
+    """A runnable file with random weights in the exact shapes of a model."""
+    from inferometer.formats.synth import synthesise
+    from inferometer.understand.view.listings import synthesis_table
+
+    if out is None:
+        raise DomainError("There is no file to write.", remedy="Say -o FILE; its ending says the format.")
+    made = synthesise(model, out, **shapes)
+    if form == "json":
+        names = ("format", "weights", "parameters", "seed", "note")
+        print_document({
+            "path": str(made.path), "paths": [str(path) for path in made.paths], "bytes": made.nbytes,
+            **{name: getattr(made, name) for name in names},
+        })  # fmt: skip
+    else:
+        print_table(synthesis_table(made), form)
 
 
 def _prepared(request: PrepareRequest) -> Prepared:

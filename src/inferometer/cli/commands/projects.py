@@ -1,4 +1,4 @@
-"""`inferometer projects`."""
+"""`inferometer runs projects`."""
 
 import click
 
@@ -14,10 +14,10 @@ def command(context: click.Context, store: str | None, form: str) -> None:
     """List the projects that runs belong to; create, rename or delete one.
 
     \b
-    inferometer projects
-    inferometer projects create phones --description "what ships in the app"
-    inferometer projects rename phones mobile
-    inferometer projects delete mobile
+    inferometer runs projects
+    inferometer runs projects create phones --description "what ships in the app"
+    inferometer runs projects rename phones mobile
+    inferometer runs projects delete mobile
 
     A new project is also created by its first run: `inferometer bench --project phones …`.
     """
@@ -25,7 +25,7 @@ def command(context: click.Context, store: str | None, form: str) -> None:
         _print_projects(store, form)
 
 
-@command.command("list")
+@command.command("list", hidden=True)
 @store_option
 @format_option
 def list_(store: str | None, form: str) -> None:
@@ -78,6 +78,6 @@ def _print_projects(store: str | None, form: str, *, only: str | None = None) ->
         projects = [project for project in opened.projects() if only in {None, project.name}]
         location = opened.location
     if not projects:
-        say(f"There are no projects in {location} yet. `inferometer projects create NAME` creates one; so does a run.")
+        say(f"There are no projects in {location} yet. A run creates its own, or `inferometer runs projects create`.")
     if projects or form != "table":
         print_table(project_table(projects, form), form)

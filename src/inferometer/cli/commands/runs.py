@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, TypedDict, Unpack
 
 import click
 
+from inferometer.cli.commands import projects, watch
 from inferometer.cli.old_spellings import advise
 from inferometer.cli.options import (
     ListingGroup,
@@ -100,7 +101,7 @@ def command(context: click.Context, /, form: str, **options: Unpack[ListOptions]
         _print_list(options, form)
 
 
-@command.command("list")
+@command.command("list", hidden=True)
 @_filter_options
 @format_option
 def list_(form: str, **options: Unpack[ListOptions]) -> None:
@@ -305,3 +306,7 @@ def _print_rows(opened: "Store", runs: list[str], form: str) -> None:
     from inferometer.understand.view.runs import run_table
 
     print_table(run_table([opened.row(run) for run in runs], form), form)
+
+
+command.add_command(projects.command)
+command.add_command(watch.command)

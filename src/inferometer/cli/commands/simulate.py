@@ -16,6 +16,7 @@ from inferometer.cli.commands.load import (
     storing_from,
 )
 from inferometer.cli.options import (
+    PORT,
     SEED,
     SHARE,
     TIME,
@@ -23,9 +24,11 @@ from inferometer.cli.options import (
     Whole,
     field_options,
     format_option,
+    refuse_given,
+    say,
 )
-from inferometer.cli.storing import print_run_link, recording_from, storing_options
-from inferometer.core.errors import GateError
+from inferometer.cli.storing import StoringOptions, print_run_link, recording_from, storing_options
+from inferometer.core.errors import DomainError, GateError
 from inferometer.predict.fields import DRAFT_LENGTH, fields_that
 
 if TYPE_CHECKING:
@@ -41,6 +44,12 @@ _SPREAD = "Standard deviation of the acceptance from request to request."
 _IMAGES = "Images of a request, the tokens of each, and of how many different ones (all)."
 _POSITIVE, _MANY = Whole(1, 1 << 16), Whole(1, 1 << 40)
 _SERVED = fields_that(door="simulate")
+# What says which requests come, and what becomes of the result: a server has neither.
+_OF_LOADS = frozenset({
+    "rate", "concurrency", "requests", "duration", "prompt", "generate", "shared_prefix", "turns", "think",
+    "objectives", "answers", "seed", "arrivals", "burstiness", "ramp", "saturate", "within", "trace", "from_time",
+    "out", "form", *StoringOptions.__annotations__,
+})  # fmt: skip
 _SAID = {
     "runtime": "The engine: vllm, sglang, trtllm or llamacpp.  [default: vllm]",
     "link": "The link between the pools or the devices.",
@@ -70,7 +79,7 @@ def _traffic_options(function: click.decorators.FC) -> click.decorators.FC:
     return function
 
 
-def service_options(function: click.decorators.FC) -> click.decorators.FC:
+def _service_options(function: click.decorators.FC) -> click.decorators.FC:
     option = click.option
     for made in reversed((
         option("--dp", "ranks", type=_POSITIVE, default=1, help="Data-parallel ranks of a replica."),
@@ -108,11 +117,16 @@ def service_options(function: click.decorators.FC) -> click.decorators.FC:
 @click.argument("model", metavar="MODEL")
 @click.option("--on", "device", required=True, metavar="DEVICE", help="The device.")
 @_traffic_options
-@service_options
+@_service_options
+@click.option("--serve", "serving", is_flag=True, help="Answer requests over HTTP, with these times; --speed quickens.")
+@click.option("--host", default="127.0.0.1", metavar="ADDRESS", help="With --serve: the address to listen on.")
+@click.option("--port", type=PORT, default=8000, help="With --serve: the port to listen on; 0 takes a free one.")
 @click.option("-o", "--out", type=OutputFile(), metavar="FILE", help="Save it: .json the profile, .csv the requests.")
 @storing_options
 @format_option
-def command(model: str, device: str, out: Path | None, form: str, **options: Any) -> None:
+def command(
+    model: str, device: str, serving: bool, host: str, port: int, out: Path | None, form: str, **options: Any
+) -> None:  # fmt: skip
     """Simulate a service under load, step by step, by the engine's own scheduling rules.
 
     \b
@@ -121,11 +135,21 @@ def command(model: str, device: str, out: Path | None, form: str, **options: Any
     inferometer simulate llama-3.1-8b --on nvidia-l4 --runtime vllm --requests requests.csv --out result.csv
     inferometer simulate qwen3-32b --on nvidia-h200 --rate 8 --prefill-on nvidia-h100-sxm --prefill-replicas 2
     inferometer simulate qwen3-8b --on nvidia-h100-sxm --ramp 5:60 --duration 10min --autoscale 1:8:48
+    inferometer simulate llama-3.1-8b --on nvidia-h100-sxm --serve --port 8000
 
     Arrivals, lengths, traces and figures are those of `inferometer load`, and so is the result: `compare` compares a
     simulation with a load test. Step times are those of `predict --users`. Exit code 1: no request was answered.
     docs/serving.md has worked cases.
+
+    --serve offers OpenAI's interface without a GPU (chat and completions, streamed or not, models, health and vLLM's
+    metrics), for tests of routers, clients and load generators. A word counts as a token; answers are words without
+    meaning, as long as was asked for. Batching, caches, queues and refusals are the simulation's. Ctrl-C ends it.
     """
+    if serving:
+        refuse_given(_OF_LOADS, "{} is not for --serve: whoever asks brings the requests.", "Leave it out.")
+        _serve(model, device, options, (host, port))
+        return
+    refuse_given({"host", "port"}, "{} is of a server.", "Say --serve too.")
     from inferometer.serving.simulate.run import simulate
 
     require_suffix(out)
@@ -153,3 +177,40 @@ def plan_from(model: str, device: str, options: dict[str, Any], *, command: str 
 
     traffic, whole = traffic_from(options, command)
     return service_plan(model, device, options, traffic, whole=whole)
+
+
+def _serve(model: str, device: str, options: dict[str, Any], address: tuple[str, int]) -> None:
+    import asyncio
+
+    from inferometer.serving.asked import service_plan
+    from inferometer.serving.load.plan import LoadPlan
+    from inferometer.serving.simulate.building import service_of
+
+    speed = options["speed"]
+    if not speed > 0:
+        raise DomainError(f"--speed must be greater than 0, and is {speed:g}.")
+    plan = service_plan(model, device, options, LoadPlan(url="mock"))
+    if plan.readers is not None or plan.scaling is not None:
+        raise DomainError(
+            "The mock server has one pool of replicas that stay.", remedy="Leave --prefill-on and --autoscale out."
+        )
+    service, notes = service_of(plan)
+    for note in notes:
+        say(note)
+    asyncio.run(_served(service, plan.question.graph.name, address, speed))
+
+
+async def _served(service: Any, model: str, address: tuple[str, int], speed: float) -> None:
+    import asyncio
+    import time
+
+    from inferometer.serving.mock.engine import MockEngine
+    from inferometer.serving.mock.server import MockServer
+
+    engine = MockEngine(service, time.perf_counter, speed=speed)
+    server = await MockServer(engine, model).serve(*address)
+    host, port = server.sockets[0].getsockname()[:2]
+    say(f"{model} is at http://{host}:{port}.")
+    async with server, asyncio.TaskGroup() as tasks:
+        tasks.create_task(engine.run())
+        tasks.create_task(server.serve_forever())

@@ -1,4 +1,4 @@
-"""`inferometer watch`."""
+"""`inferometer runs watch`."""
 
 from pathlib import Path
 
@@ -39,8 +39,8 @@ def command(
     """Say whether a run is slower than its series has been, and confirm it before anybody is told.
 
     \b
-    inferometer profile model.onnx --tag branch:main && inferometer watch --branch main
-    inferometer watch --branch fix-7 --against main --baseline main/model.onnx --tell https://ci.example/hook
+    inferometer profile model.onnx --tag branch:main && inferometer runs watch --branch main
+    inferometer runs watch --branch fix-7 --against main --baseline main/model.onnx --tell https://ci.example/hook
 
     A series is a model, an engine, a machine and a workload on a branch. A run that stands out from the noise of its
     series is suspected. With --baseline, both are measured in turns, round after round, and only what these show is

@@ -1,4 +1,4 @@
-"""`inferometer agent`: a device that takes jobs from a hub, one at a time, until it is stopped."""
+"""`inferometer hub agent`: a device that takes jobs from a hub, one at a time, until it is stopped."""
 
 import signal
 import threading

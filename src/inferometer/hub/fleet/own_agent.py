@@ -31,7 +31,7 @@ class OwnAgent:
         name = device_name(None)
         with self._lock:
             if self._process is None or self._process.poll() is not None:
-                command = [sys.executable, "-m", "inferometer", "agent", "--hub", hub, "--name", name]
+                command = [sys.executable, "-m", "inferometer", "hub", "agent", "--hub", hub, "--name", name]
                 self._process = subprocess.Popen(command, stdin=subprocess.DEVNULL)  # noqa: S603 - our own command
         return name
 

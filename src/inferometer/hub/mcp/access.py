@@ -52,7 +52,7 @@ class Access:
             pass
         raise TrustError(
             f"{text[:200]!r} is a path, and not in a folder that this server may read.",
-            remedy="Ask for a catalog name, or let the user start `inferometer mcp --files FOLDER`.",
+            remedy="Ask for a catalog name, or let the user start `inferometer hub mcp --files FOLDER`.",
         )
 
     def file(self, text: str) -> str:
@@ -61,7 +61,7 @@ class Access:
         if not Path(path).is_absolute():
             raise TrustError(
                 f"{text[:200]!r} is no file in a folder that this server may read.",
-                remedy="Let the user start `inferometer mcp --files FOLDER`.",
+                remedy="Let the user start `inferometer hub mcp --files FOLDER`.",
             )
         return path
 

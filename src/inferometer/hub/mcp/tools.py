@@ -106,7 +106,7 @@ def call_tool(name: str, arguments: Mapping[str, Any], access: Access) -> McpAns
     """The answer, a page of it where it is long. What cannot be asked is an `InferometerError` with what can."""
     if name == "profile" and not access.profiling:
         raise DomainError(
-            "This server measures nothing.", remedy="Let the user start `inferometer mcp --allow-profile`."
+            "This server measures nothing.", remedy="Let the user start `inferometer hub mcp --allow-profile`."
         )
     known = [each.name for each in tools_for(access)]
     if name not in known:

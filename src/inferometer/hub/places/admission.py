@@ -51,6 +51,6 @@ def _admitted(model: JobModel, folder: Path, *, native_code: bool) -> str:
     try:
         require_data(path, form, trusted=native_code and form == _COMPILED)
     except TrustError as error:
-        allowed = f"The owner of the device can allow it: inferometer agent --allow {NATIVE_CODE}."
+        allowed = f"The owner of the device can allow it: inferometer hub agent --allow {NATIVE_CODE}."
         raise TrustError(error.message, remedy=allowed if form == _COMPILED else "A job is data.") from None
     return form

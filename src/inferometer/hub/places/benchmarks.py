@@ -144,7 +144,7 @@ def require_measurement(job: Job, where: str, why: str) -> None:
     if job.verb not in {"profile", "bench"}:
         raise DomainError(f"{where} cannot {job.verb}: {why}.")
     if job.model is None or not job.model.files:
-        raise DomainError(f"{where} needs a model file.", remedy="`inferometer synth MODEL -o FILE` makes one.")
+        raise DomainError(f"{where} needs a model file.", remedy="`inferometer prepare MODEL -o FILE` makes one.")
 
 
 def require_taken(job: Job, taken: Collection[str], where: str, instead: str) -> None:

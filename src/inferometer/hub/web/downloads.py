@@ -11,6 +11,7 @@ from inferometer.core.frozen import frozen
 from inferometer.core.profile import Profile, Run
 from inferometer.hub.web import require_web
 from inferometer.hub.web.assets import Parts, bundled, html_report, own_assets, vega_bundle
+from inferometer.hub.web.guard.catalog_names import roofs_of
 from inferometer.hub.web.pages.dataflow import dataflow_svg
 from inferometer.hub.web.pages.explaining import page_explanation
 from inferometer.hub.web.pages.run import held_of, run_values
@@ -18,6 +19,7 @@ from inferometer.hub.web.rendering import render_template
 from inferometer.measure.bench.measurement import Measurement
 from inferometer.store.values import Metric
 from inferometer.understand.view.model_graph import model_graph
+from inferometer.understand.view.page import page_of
 
 MEDIA_TYPES = {
     "json": "application/json",
@@ -43,10 +45,13 @@ def exported_run(run: Run, form: str, metrics: Sequence[Metric] = ()) -> bytes:
 
 def exported_chart(run: Run, name: str, form: str, width: int | None = None) -> bytes:
     """One chart of the run's profile as SVG, PNG or its Vega-Lite spec, for a figure of that width."""
-    from inferometer.hub.web.pages.run_view import chart_spec  # noqa: PLC0415 - only when it is asked for
-    from inferometer.understand.view.charts.render import render  # noqa: PLC0415 - as above
+    from inferometer.understand.view.charts.render import render  # noqa: PLC0415 - only when it is asked for
 
-    return render(chart_spec(_profile_of(run), name, width), form)
+    return render(_chart_spec(_profile_of(run), name, width), form)
+
+
+def _chart_spec(profile: Profile, name: str, width: int | None = None) -> dict[str, Any]:
+    return page_of(profile, roofs_of(profile)).chart_spec(name, width)
 
 
 def _profile_of(run: Run) -> Profile:
@@ -60,13 +65,12 @@ def _json(_run: Run, profile: Profile) -> bytes:
 
 
 def _csv(_run: Run, profile: Profile) -> bytes:
-    from inferometer.understand.view.exports import layers_csv, requests_csv  # noqa: PLC0415 - as above
+    from inferometer.understand.view.exports import profile_csv  # noqa: PLC0415 - as above
 
-    return (layers_csv(profile) if profile.served is None else requests_csv(profile)).encode()
+    return profile_csv(profile).encode()
 
 
 def _markdown(run: Run, profile: Profile) -> bytes:
-    from inferometer.hub.web.pages.explaining import page_explanation  # noqa: PLC0415 - as above
     from inferometer.understand.view.exports import markdown  # noqa: PLC0415 - as above
 
     findings = page_explanation(profile, name=run.id).findings if profile.served is None else ()
@@ -87,8 +91,6 @@ def _trace(_run: Run, profile: Profile) -> bytes:
 
 
 def _drawing(_run: Run, profile: Profile) -> bytes:
-    from inferometer.hub.web.pages.dataflow import dataflow_svg  # noqa: PLC0415 - as above
-
     drawing = dataflow_svg(profile)
     if drawing is None:
         raise DomainError(f"The profile of {profile.model.name} has no steps to draw.")
@@ -134,9 +136,7 @@ def chart(
     Names: layers, kinds, kinds-count, units, units-count, roofline, histogram, tokens, memory. A name that the
     result has no chart of is refused with those it has. `what` is a profile, a measurement, a file, or a stored run.
     """
-    from inferometer.hub.web.pages.run_view import chart_spec  # noqa: PLC0415 - exporting alone needs no charts
-
-    return DrawnChart(spec=chart_spec(profile_of(what, store), name))
+    return DrawnChart(spec=_chart_spec(profile_of(what, store), name))
 
 
 def export(

@@ -215,7 +215,7 @@ def _require_context(request: PrepareRequest, graph: Graph) -> None:
 
 def _as_it_is(request: PrepareRequest, engine: EngineDescriptor, formats: Sequence[str]) -> DomainError:
     how = [f"Quantise it: --quantise {' or '.join(formats)}."] if formats else []
-    how += [f"`inferometer synth {request.model} -o FILE` writes it."] if row_named("models", request.model) else []
+    how += [f"`inferometer prepare {request.model} -o FILE` writes it."] if row_named("models", request.model) else []
     return DomainError(
         f"{engine.title} opens {request.model} as it is: there is nothing to prepare.",
         remedy=" ".join(how) or "Give it to `inferometer profile`.",

@@ -54,8 +54,8 @@ def refuse_unfitting(wanted: Wanted, devices: tuple[FleetDevice, ...]) -> NoRetu
     if not devices:
         raise DomainError(
             "No device is registered with this hub that works for this project.",
-            remedy="Start `inferometer agent --hub URL --token …` on one, with a token for the project; or have one "
-            "that is there given to it: `inferometer hub device share NAME PROJECT`.",
+            remedy="Start `inferometer hub agent --hub URL --token …` on one, with a token for the project; or have "
+            "one that is there given to it: `inferometer hub device share NAME PROJECT`.",
         )
     names = [device.name for device in devices]
     if wanted.device is not None and wanted.device not in names:

@@ -1,46 +1,17 @@
 """A profile as text: its layers as CSV, and a summary in Markdown for a pull request."""
 
-import csv
-import io
 from collections.abc import Iterable
-from dataclasses import fields
-from typing import Any
 
 from inferometer.core.finding import Finding
-from inferometer.core.profile import OpTime, Profile
+from inferometer.core.profile import Profile
 from inferometer.understand.view.cards import view_of
-from inferometer.understand.view.render import markdown_table
-
-_LISTS = {"samples_s", "layers"}
-_COLUMNS = tuple(entry.name for entry in fields(OpTime) if entry.name not in _LISTS)
-_RISKY = ("=", "+", "-", "@", "\t", "\r")  # what a spreadsheet would run as a formula
+from inferometer.understand.view.profiles import record_table
+from inferometer.understand.view.render import markdown_table, render
 
 
-def layers_csv(profile: Profile) -> str:
-    """One line an op, the phase first; SI units, empty where not known. Names are safe to open in a spreadsheet."""
-    out = io.StringIO()
-    writer = csv.writer(out, lineterminator="\n")
-    writer.writerow(("phase", *_COLUMNS))
-    for phase in profile.phases:
-        for op in phase.ops:
-            writer.writerow((phase.name, *(_cell(getattr(op, name)) for name in _COLUMNS)))
-    return out.getvalue()
-
-
-def requests_csv(profile: Profile) -> str:
-    """One line a request of a load test, with the columns of a trace first; empty where not known."""
-    from inferometer.understand.view.load_tests import REQUEST_COLUMNS, request_rows  # noqa: PLC0415 - numpy, for these alone
-
-    out = io.StringIO()
-    writer = csv.DictWriter(out, REQUEST_COLUMNS, lineterminator="\n")
-    writer.writeheader()
-    if profile.served is not None:
-        writer.writerows({name: _cell(value) for name, value in row.items()} for row in request_rows(profile.served))
-    return out.getvalue()
-
-
-def _cell(value: Any) -> Any:
-    return f"'{value}" if isinstance(value, str) and value.startswith(_RISKY) else value
+def profile_csv(profile: Profile) -> str:
+    """A line an op, the phase first; of a load test a line a request. SI units, empty where not known."""
+    return render(record_table(profile), "csv") + "\n"
 
 
 def markdown(profile: Profile, *, title: str | None = None, findings: Iterable[Finding] = ()) -> str:

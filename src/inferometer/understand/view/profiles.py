@@ -5,7 +5,7 @@ The sums are printed, so that a reader can see that they close.
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from dataclasses import fields, replace
 from typing import Any
 
 from inferometer.core.machine import instructions_per_cycle
@@ -91,6 +91,8 @@ _EVERY_PHASE = columns(
     Column(key="ops", heading="ops", exact=True),
     Column(key="unattributed_s", heading="unattributed", unit="s"),
 )  # fmt: skip
+_OP_NAMES = tuple(entry.name for entry in fields(OpTime) if entry.name not in {"samples_s", "layers"})
+_OP_COLUMNS = columns("phase", *_OP_NAMES)
 _NUMBER = re.compile(r"(?<=[._/])\d+(?=[._/])")
 _LAST = re.compile(r"(?:_token)?[_:]\d+$")  # at the end of an engine's own name
 _OF_MODEL = "peak of the model, without Python"
@@ -226,15 +228,22 @@ def verification_card(model: str, check: Verification) -> Card:
 
 
 def measured_phase_table(profile: Profile) -> ReportTable:
-    rows = tuple(_phase_row(phase) for phase in profile.phases)
+    rows = tuple(phase_rows(profile))
     parts = "\n".join(f"{phase.name}: {_parts(phase)}" for phase in profile.phases if len(phase.parts) > 1)
     return ReportTable(columns=filled(_PHASES, rows), rows=rows, note=parts or None)
 
 
-def _phase_row(phase: Phase) -> dict[str, Any]:
-    plain = {column.key: getattr(phase, column.key, None) for column in _PHASES}
-    statistic = _SHORT.get(phase.statistic or "", phase.statistic)
-    return {**plain, "statistic": statistic, "runs": len(phase.samples_s or ()) or None}
+def phase_rows(profile: Profile) -> Iterator[dict[str, Any]]:
+    """Every phase with all that is shown of one; a page has room for more of its columns than a terminal."""
+    for phase in profile.phases:
+        yield {
+            **{column.key: getattr(phase, column.key, None) for column in _PHASES},
+            "statistic": _SHORT.get(phase.statistic or "", phase.statistic),
+            "runs": len(phase.samples_s or ()) or None,
+            "rest_s": outside_layers(phase).get(UNATTRIBUTED, 0.0) if phase.ops else phase.unattributed_s,
+            "bound": phase.bound,
+            "parts": _parts(phase) or None,
+        }
 
 
 def _parts(phase: Phase) -> str:
@@ -389,3 +398,17 @@ def every_op_table(profiles: Sequence[Profile]) -> ReportTable:
         for named, phase in of_phases
     )
     return ReportTable(columns=_EVERY_PHASE, rows=tuple(rows))
+
+
+def record_table(profile: Profile) -> ReportTable:
+    """What a file has a line of: every op, or every request of a load test, with the columns of a trace first."""
+    if profile.served is not None:
+        from inferometer.understand.view.load_tests import REQUEST_COLUMNS, request_rows  # noqa: PLC0415 - numpy, for these alone
+
+        return ReportTable(columns=columns(*REQUEST_COLUMNS), rows=tuple(request_rows(profile.served)))
+    rows = tuple(
+        {"phase": phase.name, **{name: getattr(op, name) for name in _OP_NAMES}}
+        for phase in profile.phases
+        for op in phase.ops
+    )
+    return ReportTable(columns=_OP_COLUMNS, rows=rows)

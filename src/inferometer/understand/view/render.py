@@ -7,6 +7,7 @@ from inferometer.understand.view.table import ReportTable, cell_text
 from inferometer.understand.view.terminal import draw_table
 
 FORMATS = ("table", "json", "csv", "md")
+_RISKY = ("=", "+", "-", "@", "\t", "\r")  # what a spreadsheet takes for a formula (OWASP, CSV injection)
 
 
 def render(table: ReportTable, form: str) -> str:
@@ -37,7 +38,9 @@ def _as_csv(table: ReportTable) -> str:
 
 
 def _plain(value: Any) -> Any:
-    return " ".join(map(str, value)) if isinstance(value, list | tuple) else value
+    """A cell of a file. A text that a spreadsheet would run as a formula begins with an apostrophe."""
+    text = " ".join(map(str, value)) if isinstance(value, list | tuple) else value
+    return f"'{text}" if isinstance(text, str) and text.startswith(_RISKY) else text
 
 
 def _in_cell(text: str) -> str:

@@ -130,7 +130,7 @@ def test_a_compiled_package_needs_the_owner_of_the_device(tmp_path):
     job = carried(tmp_path, "model.pt2")
     with pytest.raises(TrustError, match="is a compiled library") as refused:
         require_files(job, tmp_path)
-    assert refused.value.remedy.endswith("inferometer agent --allow native-code.")
+    assert refused.value.remedy.endswith("inferometer hub agent --allow native-code.")
     assert require_files(job, tmp_path, native_code=True) == (str(path),)
     door.remember(path)
     require_files(job, tmp_path)

@@ -13,7 +13,7 @@ from inferometer.core.errors import DomainError
 from inferometer.core.profile import Run
 from inferometer.hub.web.assets import STATIC, Parts, bundled, html_report
 from inferometer.hub.web.downloads import one_file
-from inferometer.understand.view.exports import layers_csv, markdown
+from inferometer.understand.view.exports import markdown, profile_csv
 from unit.hub.web.samples import ENDING, HOSTILE, decoder, hostile, network
 
 
@@ -98,12 +98,12 @@ def test_markdown_has_the_headline_the_layers_and_the_findings():
 
 def test_csv_has_every_op_in_order_and_nothing_a_spreadsheet_would_run():
     profile = network(3)
-    rows = list(csv.DictReader(io.StringIO(layers_csv(profile))))
+    rows = list(csv.DictReader(io.StringIO(profile_csv(profile))))
     assert [row["name"] for row in rows] == [op.name for op in profile.phase("forward").ops]
     assert float(rows[0]["time_s"]) == profile.phase("forward").ops[0].time_s
     from dataclasses import replace
 
     forward = profile.phase("forward")
     risky = replace(forward, ops=(replace(forward.ops[0], name="=cmd|'/c calc'!A0"),))
-    (row,) = csv.DictReader(io.StringIO(layers_csv(replace(profile, phases=(risky,)))))
+    (row,) = csv.DictReader(io.StringIO(profile_csv(replace(profile, phases=(risky,)))))
     assert row["name"].startswith("'=")

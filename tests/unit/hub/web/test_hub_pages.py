@@ -17,18 +17,19 @@ from inferometer.core.finding import Finding
 from inferometer.core.machine import MachineFacts
 from inferometer.core.profile import DeviceFacts, Environment, Profile
 from inferometer.hub.web import assets
+from inferometer.hub.web.guard.catalog_names import roofs_of
 from inferometer.hub.web.pages.catalog import device_list
 from inferometer.hub.web.pages.compare import compare_values
 from inferometer.hub.web.pages.explaining import page_explanation
 from inferometer.hub.web.pages.routes import RunListing
-from inferometer.hub.web.pages.run import badges_of, environment_text, run_values
-from inferometer.hub.web.pages.run_view import cards_of, chart_spec, charts_of, layer_columns
+from inferometer.hub.web.pages.run import run_values
 from inferometer.hub.web.rendering import data_element, environment
 from inferometer.hub.web.serving import _warm
 from inferometer.predict.flags import FLAGS
 from inferometer.store.values import Filter, RunRow
 from inferometer.understand.accuracy.edgeprofiler import edgeprofiler_rows
 from inferometer.understand.view.charts.samples import run_trend
+from inferometer.understand.view.page import badges_of, environment_text, figures_of, layer_columns, page_of
 from unit.hub.web.samples import HOSTILE, decoder, hub, network
 
 
@@ -50,7 +51,7 @@ def data(page, name):
 
 def test_cards_say_which_statistic_and_between_what():
     profile = network()
-    cards = {card.label: card for card in cards_of(profile)}
+    cards = {card.label: card for card in figures_of(profile)}
     assert cards["Latency"].note.startswith("median of 12 · ")
     assert " – " in cards["Latency"].note
     assert (cards["Peak memory"].value, cards["Peak memory"].unit) == ("30", "MB")
@@ -61,14 +62,14 @@ def test_cards_say_which_statistic_and_between_what():
 
 
 def test_a_language_model_has_its_own_cards():
-    labels = [card.label for card in cards_of(decoder())]
+    labels = [card.label for card in figures_of(decoder())]
     assert labels[:4] == ["First token", "Each token", "Throughput", "Whole request"]
 
 
 def test_what_does_not_fit_is_marked():
     profile = network()
     summary = replace(profile.summary, fits=False)
-    card = next(c for c in cards_of(replace(profile, summary=summary)) if c.label == "Peak memory")
+    card = next(c for c in figures_of(replace(profile, summary=summary)) if c.label == "Peak memory")
     assert (card.tone, card.note) == ("bad", "does not fit")
 
 
@@ -149,15 +150,15 @@ def test_attribution_closes():
 
 
 def test_charts_are_those_the_profile_can_fill():
-    known = charts_of(network())
+    known = page_of(network(), roofs_of(network())).charts
     assert {"layers", "kinds", "kinds-count", "units", "histogram", "memory", "roofline-forward"} <= set(known)
     assert "tokens" not in known
-    assert {"tokens", "histogram"} <= set(charts_of(decoder()))
+    assert {"tokens", "histogram"} <= set(page_of(decoder()).charts)
     for chart in known.values():
         assert chart.spec()["$schema"].endswith("v5.json")
-    assert chart_spec(network(), "roofline")["layer"]
+    assert page_of(network(), roofs_of(network())).chart_spec("roofline")["layer"]
     with pytest.raises(UnknownNameError, match="histogram"):
-        chart_spec(network(), "histogramm")
+        page_of(network()).chart_spec("histogramm")
 
 
 def test_charts_come_as_specs_and_pictures(here, run):
@@ -641,7 +642,7 @@ def test_devices_without_a_figure_come_last_whichever_way_it_is_sorted():
 
 
 def test_no_card_says_that_all_of_it_ran_on_the_only_unit():
-    assert "Top unit" not in {card.label for card in cards_of(decoder())}
+    assert "Top unit" not in {card.label for card in figures_of(decoder())}
 
 
 def test_the_finding_with_the_largest_sure_gain_comes_first_and_the_machine_apart():

@@ -24,13 +24,14 @@ from inferometer.hub.web.pages import catalog as atlas_page
 from inferometer.hub.web.pages import dataflow
 from inferometer.hub.web.pages import fleet as fleet_pages
 from inferometer.hub.web.pages.explaining import _attribution_rows
-from inferometer.hub.web.pages.run import badges_of, environment_groups, environment_text, held_of, subtitle_of
-from inferometer.hub.web.pages.run_view import percentile_rows, phase_rows
+from inferometer.hub.web.pages.run import held_of
 from inferometer.hub.web.rendering import _coded, _linked, _moment, _share, _span
 from inferometer.store.errors import StoreError
 from inferometer.store.queue.values import FleetDevice, JobRow, LeaseCheck, Wanted
 from inferometer.store.queue.wanted import written
 from inferometer.store.values import AuditEntry, Metric, RunRow, Visitor
+from inferometer.understand.view.page import badges_of, environment_groups, environment_text, page_of
+from inferometer.understand.view.profiles import phase_rows
 from unit.hub.web.samples import decoder, network
 
 NOW = 1000.0
@@ -642,8 +643,8 @@ def test_a_page_says_what_it_ran_on_under_headings():
 
 
 def test_a_subtitle_names_the_model_the_place_and_every_size():
-    assert subtitle_of(decoder()).split(" · ")[:1] == ["tiny-llm"]
-    assert [part for part in subtitle_of(decoder()).split(" · ") if part[-1].isdigit()] == [
+    assert page_of(decoder()).subtitle.split(" · ")[:1] == ["tiny-llm"]
+    assert [part for part in page_of(decoder()).subtitle.split(" · ") if part[-1].isdigit()] == [
         "batch 1", "prompt 32", "generate 17",
     ]  # fmt: skip
     assert held_of([Metric(name="memory_bytes", value=5.0, step=1500), Metric(name="x", value=1.0, step=0)]) == [
@@ -656,7 +657,7 @@ def test_phases_are_listed_with_how_often_they_ran_and_what_is_in_no_layer():
     assert (rows["prefill"]["runs"], rows["decode"]["runs"]) == (None, 32)
     assert rows["prefill"]["rest_s"] == pytest.approx(0.001)
     assert rows["decode"]["parts"] == "run 3 ms, sample 60 µs, read 40 µs"
-    assert list(percentile_rows(decoder())) == ["decode"]
+    assert [row["phase"] for row in page_of(decoder()).percentiles.rows] == ["decode"]
 
 
 @pytest.mark.parametrize(

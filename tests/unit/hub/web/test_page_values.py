@@ -18,12 +18,12 @@ from inferometer.core.profile import (
 from inferometer.core.served import Distribution, LevelFigures
 from inferometer.core.workload import Parallel, Workload
 from inferometer.hub.web.pages import compare as compare_page
-from inferometer.hub.web.pages import run_view
 from inferometer.hub.web.pages.catalog import catalog_values
 from inferometer.hub.web.pages.routes import COLUMNS, listing_from
-from inferometer.hub.web.pages.run_view import cards_of, layer_columns
 from inferometer.store.values import RunRow
+from inferometer.understand.view import page as page_view
 from inferometer.understand.view.catalog_tables import TABLES
+from inferometer.understand.view.page import figures_of, layer_columns, page_of
 from inferometer.understand.view.table import cell_text
 
 
@@ -59,7 +59,7 @@ def shown(cards):
 
 
 def test_the_cards_of_a_run_say_its_numbers_and_what_they_are_of():
-    assert shown(cards_of(WHOLE)) == {
+    assert shown(figures_of(WHOLE)) == {
         "First token": ("4.5", "s", "median of 3", "plain"),
         "Each token": ("2", "s", "mean of 2", "plain"),
         "Throughput": ("0.5", "token/s", "batch 2", "plain"),
@@ -73,12 +73,12 @@ def test_the_cards_of_a_run_say_its_numbers_and_what_they_are_of():
 
 def test_a_card_of_a_prediction_says_so_and_an_unknown_fit_is_an_upper_end():
     forward = Phase(name="forward", time_s=2.0, predicted_s=3.0)
-    found = shown(cards_of(profile(forward, kind="predicted", latency_s=2.0, peak_memory_bytes=5, energy_j=7.0)))
+    found = shown(figures_of(profile(forward, kind="predicted", latency_s=2.0, peak_memory_bytes=5, energy_j=7.0)))
     assert found["Latency"] == ("2", "s", "predicted", "plain")
     assert found["Peak memory"] == ("5", "B", "at most", "plain")
     assert found["Energy"] == ("7", "J", "predicted", "plain")
     assert found["Predicted"][2] == "forward: 50% over the measurement"
-    fits = shown(cards_of(profile(forward, latency_s=2.0, peak_memory_bytes=5, fits=True)))
+    fits = shown(figures_of(profile(forward, latency_s=2.0, peak_memory_bytes=5, fits=True)))
     assert fits["Peak memory"][2] == "fits"
     assert fits["Latency"][2] == "measured"
 
@@ -103,49 +103,47 @@ def test_a_layer_has_one_row_and_a_time_in_each_phase():
 # Charts
 
 
-def test_a_run_has_the_charts_that_it_has_data_for(monkeypatch):
-    monkeypatch.setattr(run_view, "roofs_of", lambda _profile: None)
-    charts = run_view.charts_of(WHOLE)
+def test_a_run_has_the_charts_that_it_has_data_for():
+    charts = page_of(WHOLE).charts
     assert list(charts) == ["layers", "kinds", "kinds-count", "units", "units-count", "histogram", "tokens", "memory"]
     assert [name for name, chart in charts.items() if chart.shown] == ["histogram", "tokens"]
     bare = profile(Phase(name="forward", time_s=1.0), latency_s=1.0)
-    assert run_view.charts_of(bare) == {}
+    assert page_of(bare).charts == {}
     with pytest.raises(UnknownNameError):
-        run_view.chart_spec(bare, "roofline")
+        page_of(bare).chart_spec("roofline")
 
 
 def test_a_roofline_is_of_phases_with_layers_that_can_be_placed(monkeypatch):
     memory = SimpleNamespace(bandwidth_bytes_per_s=1.0)
     device = SimpleNamespace(peaks={"f32": 1.0}, memory=memory)
     drawn = []
-    monkeypatch.setattr(run_view, "roofs_of", lambda _profile: SimpleNamespace(device=device))
-    monkeypatch.setattr(run_view, "drawn_roofs", lambda roofs: roofs.device)
-    monkeypatch.setattr(run_view, "roofline", lambda _p, _d, **more: drawn.append(more) or more)
-    assert [name for name in run_view.charts_of(WHOLE) if "roofline" in name] == [
+    monkeypatch.setattr(page_view, "drawn_roofs", lambda roofs: roofs.device)
+    monkeypatch.setattr(page_view, "roofline", lambda _p, _d, **more: drawn.append(more) or more)
+    page = page_of(WHOLE, SimpleNamespace(device=device))
+    assert [name for name in page.charts if "roofline" in name] == [
         "roofline-prefill", "roofline-decode",
     ]  # fmt: skip
-    assert run_view.chart_spec(WHOLE, "roofline") == {"phase": "decode"}  # the last
-    assert run_view.chart_spec(WHOLE, "roofline-prefill", 620) == {"phase": "prefill", "width": 400}
-    assert run_view.chart_spec(WHOLE, "roofline", 619) == {"phase": "decode", "width": 509}
+    assert page.chart_spec("roofline") == {"phase": "decode"}  # the last
+    assert page.chart_spec("roofline-prefill", 620) == {"phase": "prefill", "width": 400}
+    assert page.chart_spec("roofline", 619) == {"phase": "decode", "width": 509}
     for lacking in ({"peaks": {}}, {"memory": None}, {"memory": SimpleNamespace(bandwidth_bytes_per_s=None)}):
         bare = SimpleNamespace(device=SimpleNamespace(**{**vars(device), **lacking}))
-        monkeypatch.setattr(run_view, "roofs_of", lambda _profile, bare=bare: bare)
-        assert run_view._rooflines(WHOLE) == []
+        assert page_view._rooflines(WHOLE, bare) == []
 
 
 def test_a_layer_is_placed_by_its_work_its_bytes_and_more_than_a_trace_of_the_time():
     phase = Phase(name="p", time_s=1.0)
-    assert run_view._placed(op("a", 1.1e-4, flops=1.0, bytes=1.0), phase)
+    assert page_view._placed(op("a", 1.1e-4, flops=1.0, bytes=1.0), phase)
     for lacking in ({"flops": None}, {"bytes": None}, {"flops": 0.0}, {"time_s": 1e-4}):
         given = {"flops": 1.0, "bytes": 1.0, "time_s": 1.0, **lacking}
-        assert not run_view._placed(op("a", given.pop("time_s"), **given), phase)
+        assert not page_view._placed(op("a", given.pop("time_s"), **given), phase)
 
 
 def test_the_cards_of_a_load_test_say_the_headlines_figures():
     def cards(**figures):
         served = SimpleNamespace(levels=[SimpleNamespace(name="8/s")], headline=0)
         found = LevelFigures(**{"requests": 10, "completed": 9, **figures})
-        return shown(run_view._cards(SimpleNamespace(headline=found, served=served)))
+        return shown(page_view._load_figures(SimpleNamespace(headline=found, served=served)))
 
     found = cards(
         ttft_s=Distribution(count=9, p50=0.25, mean=9.0), tpot_s=Distribution(count=1200, mean=0.5),

@@ -8,7 +8,7 @@ from inferometer.core import statistics
 from inferometer.core.errors import DomainError
 from inferometer.core.profile import JudgedBy, Phase
 from inferometer.core.request import op_count, request_s
-from inferometer.hub.web.pages import run_view
+from inferometer.hub.web.guard.catalog_names import roofs_of
 from inferometer.hub.web.pages.dataflow import layers_svg
 from inferometer.known import device
 from inferometer.measure.bench.compare import compare
@@ -16,6 +16,7 @@ from inferometer.store.values import RunRow
 from inferometer.understand.view.charts.layers import kind_chart, layer_chart, memory_chart, memory_parts, unit_chart
 from inferometer.understand.view.charts.roofline import roofline
 from inferometer.understand.view.charts.samples import difference_chart, histogram, percentiles, run_trend, token_trend
+from inferometer.understand.view.page import page_of
 from unit.hub.web.samples import decoder, network
 
 
@@ -135,11 +136,12 @@ def test_vega_draws_them(profile):
 def test_a_roofline_has_the_roofs_that_were_kept_with_the_run():
     kept = replace(device("nvidia-t4"), name="local")
     here = replace(network(), device=replace(network().device, name="local"))
-    assert "roofline-forward" not in run_view.charts_of(here)
-    known = run_view.charts_of(replace(here, judged_by=JudgedBy(device=kept)))
+    assert "roofline-forward" not in page_of(here, roofs_of(here)).charts
+    judged = replace(here, judged_by=JudgedBy(device=kept))
+    known = page_of(judged, roofs_of(judged)).charts
     assert known["roofline-forward"].spec()["layer"]
-    bare = JudgedBy(device=replace(kept, peaks={}))
-    assert "roofline-forward" not in run_view.charts_of(replace(here, judged_by=bare))
+    bare = replace(here, judged_by=JudgedBy(device=replace(kept, peaks={})))
+    assert "roofline-forward" not in page_of(bare, roofs_of(bare)).charts
 
 
 def test_no_dot_is_above_its_roof_and_names_fit_a_phone():
@@ -160,7 +162,7 @@ def test_no_dot_is_above_its_roof_and_names_fit_a_phone():
 
 def test_a_command_has_a_histogram_of_its_readings():
     readings = Phase(name="run", time_s=0.2, samples_s=(0.19, 0.2, 0.21) * 10, statistic="median")
-    assert "histogram" in run_view.charts_of(replace(network(), phases=(readings,)))
+    assert "histogram" in page_of(replace(network(), phases=(readings,))).charts
 
 
 def test_a_trend_marks_the_run_from_which_on_a_line_lies_at_another_level():

@@ -357,7 +357,7 @@ def test_nothing_to_prepare_says_what_else_can_be_done():
     engine = SimpleNamespace(title="E")
     request = PrepareRequest(model="resnet50", runtime="e")
     assert _as_it_is(request, engine, ("i8", "f16")).remedy == (
-        "Quantise it: --quantise i8 or f16. `inferometer synth resnet50 -o FILE` writes it."
+        "Quantise it: --quantise i8 or f16. `inferometer prepare resnet50 -o FILE` writes it."
     )
     own = replace(request, model="m.onnx")
     assert _as_it_is(own, engine, ()).remedy == "Give it to `inferometer profile`."

@@ -14,7 +14,7 @@ from inferometer.core.served import ClientReadings
 from inferometer.core.traffic.traces import read_trace
 from inferometer.measure.bench.compare import compare
 from inferometer.understand.view.charts.load_tests import chart_names, load_chart
-from inferometer.understand.view.exports import markdown, requests_csv
+from inferometer.understand.view.exports import markdown, profile_csv
 from inferometer.understand.view.load_tests import level_table, load_document, load_result, remarks_of
 
 
@@ -76,7 +76,7 @@ def test_the_document_has_the_names_that_others_rely_on(profile, result):
 
 
 def test_requests_are_written_as_a_trace_that_can_be_replayed(profile, tmp_path):
-    text = requests_csv(profile)
+    text = profile_csv(profile)
     rows = list(csv.DictReader(io.StringIO(text)))
     assert len(rows) == 560
     assert {row["outcome"] for row in rows} == {"ok", "http_503"}
@@ -123,7 +123,7 @@ def test_the_page_and_the_one_file_report_show_it(profile, monkeypatch):
 
     run = Run(id="x" * 12, project="default", status="finished", created="2026-01-01T00:00:00+00:00", profile=profile)
     values = run_values(run, profile)
-    assert [card.label for card in values["cards"]][:3] == ["First token", "Each token", "Whole request"]
+    assert [card.label for card in values["figures"]][:3] == ["First token", "Each token", "Whole request"]
     assert values["charts"][0].name == "ttft-load"
     monkeypatch.setattr("inferometer.hub.web.downloads._vega_scripts", lambda **_: ())  # seconds, for other tests
     page = one_file(run, profile)

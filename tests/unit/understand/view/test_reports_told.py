@@ -208,7 +208,7 @@ def of_profiles():
             f"{name} layers": text(profiles.layer_table(profile, most=2)),
             f"{name} all layers": text(profiles.layer_table(profile, phase=profile.phases[-1], most=None)),
             f"{name} closing": [profiles.closing_line(phase) for phase in profile.phases if phase.ops],
-            f"{name} csv": exports.layers_csv(profile),
+            f"{name} csv": exports.profile_csv(profile),
             f"{name} markdown": exports.markdown(profile, title="nightly", findings=profile.findings),
             f"{name} kinds": kind_chart(profile), f"{name} counts": kind_chart(profile, "count"),
             f"{name} units": unit_chart(profile), f"{name} chart": layer_chart(profile),
@@ -286,7 +286,7 @@ def load():
     few, several = load_tests.load_result(served), load_tests.load_result(many)
     profile = replace(network(2), served=served)
     made |= {
-        "markdown": exports.markdown(profile, title="nightly"), "requests": exports.requests_csv(profile),
+        "markdown": exports.markdown(profile, title="nightly"), "requests": exports.profile_csv(profile),
         "document": load_tests.load_document(profile, few), "facts": load_tests.level_facts(few),
     }  # fmt: skip
     for name in ("gap-histogram", "timeline", "e2e-histogram", "throughput-load"):

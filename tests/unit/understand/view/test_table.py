@@ -5,7 +5,7 @@ import json
 import pytest
 
 from inferometer.understand.view.render import FORMATS, render
-from inferometer.understand.view.table import Column, ReportTable, share_text
+from inferometer.understand.view.table import Column, ReportTable, columns, share_text
 
 TABLE = ReportTable(
     title="Things",
@@ -26,6 +26,11 @@ def test_machines_get_raw_numbers_with_the_unit_in_the_key():
     rows = json.loads(render(TABLE, "json"))
     assert rows[0] == {"name": "a|b", "memory_bytes": 24e9, "count": 1_235_814_400, "tags": ["x", "y"]}
     assert rows[1]["memory_bytes"] is None
+
+
+def test_no_cell_of_a_file_is_a_formula_for_a_spreadsheet():
+    table = ReportTable(columns=columns("name", "time_s"), rows=({"name": "=1+1", "time_s": -1.0},))
+    assert render(table, "csv").splitlines()[1] == "'=1+1,-1.0"
 
 
 def test_csv_reads_back():

@@ -157,7 +157,7 @@ def router(desk: FleetDesk) -> APIRouter:
         if not desk.own_agent.offered:
             raise HubError(
                 403, "Others reach this hub: its own machine takes no jobs by a click.",
-                remedy="Start `inferometer agent` there.",
+                remedy="Start `inferometer hub agent` there.",
             )  # fmt: skip
         name = desk.own_agent.start(own_address(request, desk.rules))
         return answer(request, {"name": name}, status=202)

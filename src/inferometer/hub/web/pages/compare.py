@@ -10,12 +10,12 @@ from inferometer.core.errors import DomainError, InferometerError
 from inferometer.core.profile import Phase, Profile, Run
 from inferometer.core.request import kept_steps
 from inferometer.core.units import format_quantity
-from inferometer.hub.web.pages.run import environment_text
 from inferometer.measure.bench.compare import ComparedMetric, Comparison, compare
 from inferometer.understand.changes import changes_between, sentence_of
 from inferometer.understand.view.charts.render import COLOURS
 from inferometer.understand.view.charts.samples import difference_chart
 from inferometer.understand.view.measured import verdict_text
+from inferometer.understand.view.page import environment_text
 from inferometer.understand.view.phrases import formats_of
 
 _MOST_LAYERS = 500

@@ -192,7 +192,7 @@ class ServingPages:
         texts = asked_texts(request.query_params, CALIBRATE_FIELDS)
         texts["on"] = texts["on"] or next(iter(devices), "")
         why_not = None if devices else (
-            f"No device takes jobs yet. Start one: inferometer agent --hub {own_address(request, self._desk.rules)}"
+            f"No device takes jobs yet. Start one: inferometer hub agent --hub {own_address(request, self._desk.rules)}"
         )  # fmt: skip
         place = f"hub:{texts['on'] or 'NAME'}" + (
             "" if texts["project"] == "default" else f"?project={texts['project']}"
@@ -264,7 +264,7 @@ def asked_texts(query: QueryParams, fields: tuple[ServingField, ...]) -> dict[st
 
 def planned(given: dict[str, Any]) -> dict[str, Any]:
     from inferometer.api.services import plan  # noqa: PLC0415 - the search, with the first plan
-    from inferometer.hub.web.pages.run_view import shown_table  # noqa: PLC0415 - as above
+    from inferometer.hub.web.pages.run import shown_table  # noqa: PLC0415 - as above
     from inferometer.understand.view.serving import plan_card, plan_table  # noqa: PLC0415 - as above
 
     model = catalog_model(given.pop("model"))
@@ -281,7 +281,8 @@ def planned(given: dict[str, Any]) -> dict[str, Any]:
 
 def simulated(given: dict[str, Any]) -> dict[str, Any]:
     from inferometer.api.services import simulate  # noqa: PLC0415 - the simulator, with the first simulation
-    from inferometer.hub.web.pages.run_view import load_values  # noqa: PLC0415 - as above
+    from inferometer.hub.web.pages.run import page_values  # noqa: PLC0415 - as above
+    from inferometer.understand.view.page import page_of  # noqa: PLC0415 - as above
 
     model, device = catalog_model(given.pop("model")), catalog_device(given.pop("on", ""))
     if given.get("requests", 0) > _MOST_REQUESTS:
@@ -293,13 +294,12 @@ def simulated(given: dict[str, Any]) -> dict[str, Any]:
             "Requests come at a rate, or a number of them at once.", remedy="Fill in one of the two fields."
         )
     profile = simulate(model, on=device, **given)
-    assert profile.served is not None  # noqa: S101 - of a simulation
-    values = load_values(profile.served)
+    values = page_values(page_of(profile))
     return {**values, "specs": {chart.name: chart.spec() for chart in values["charts"]}}
 
 
 def runnable(given: dict[str, Any]) -> dict[str, Any]:
-    from inferometer.hub.web.pages.run_view import shown_table  # noqa: PLC0415 - as above
+    from inferometer.hub.web.pages.run import shown_table  # noqa: PLC0415 - as above
     from inferometer.predict.placing import can_i_run  # noqa: PLC0415 - as above
     from inferometer.understand.view.serving import runnable_card, runnable_table  # noqa: PLC0415 - as above
 

@@ -214,7 +214,7 @@ function showDevices() {
   const usable = rows.filter((row) => row.ready && row.standing !== "away" && (!preview || row.own || row.engines.length));
   const before = chosen();
   const ticked = before.length ? before : usable.length ? [(usable.find((row) => !row.own) || usable[0]).name] : [];
-  byId("devices").replaceChildren(...(rows.length ? rows.map((row) => deviceRow(row, ticked)) : [element("tr", {}, element("td", { colspan: 6, class: "none wrap" }, "No device takes jobs of this project yet. Start one: inferometer agent --hub ", window.location.origin))]));
+  byId("devices").replaceChildren(...(rows.length ? rows.map((row) => deviceRow(row, ticked)) : [element("tr", {}, element("td", { colspan: 6, class: "none wrap" }, "No device takes jobs of this project yet. Start one: inferometer hub agent --hub ", window.location.origin))]));
   showRuntimes();
 }
 

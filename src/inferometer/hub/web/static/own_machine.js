@@ -12,5 +12,5 @@ export async function ownMachine(told) {
     if (devices.some((device) => device.name === name && !device.away)) return name;
     await new Promise((done) => { setTimeout(done, LOOKING_MS); }); // eslint-disable-line no-await-in-loop -- as above
   }
-  throw new Error(`No agent came up on ${name}. The hub's terminal says why; \`inferometer agent\` starts one by hand.`);
+  throw new Error(`No agent came up on ${name}. The hub's terminal says why; \`inferometer hub agent\` starts one by hand.`);
 }

@@ -124,7 +124,7 @@ def host_speed(readings: Readings) -> Outcome:
     what="What keeps a job of somebody else from this machine's files, network and memory when an agent runs it, or a "
     "hub reads its model.",
     why="A model's file can bring an engine to do what nobody meant, and a small one can ask for all memory there is.",
-    remedy="Install bubblewrap (Linux). `inferometer agent --box strict` takes no job without a box.",
+    remedy="Install bubblewrap (Linux). `inferometer hub agent --box strict` takes no job without a box.",
     bearing="none",
 )
 def job_box(readings: Readings) -> Outcome:
