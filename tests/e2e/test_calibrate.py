@@ -71,7 +71,7 @@ def small(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         patch.setattr(probe_models.read_probes, "__defaults__", (table,))
         patch.setattr(job, "calibrate_with", measured_so_often)
         # Whether it predicts better than before depends on the machine and the moment, and is not what is tested here.
-        patch.setattr(job, "held_against", lambda *_: HeldAgainst(now={"forward": 0.1}, before={"forward": 0.5}))
+        patch.setattr(job, "held_against", lambda *_, **__: HeldAgainst(now={"forward": 0.1}, before={"forward": 0.5}))
         patch.setattr(assemble, "without_worse_tables", lambda _subject, calibration, *_: calibration)
         patch.setenv("INFEROMETER_CACHE", str(folder / "cache"))
         patch.setenv("INFEROMETER_DATA", str(folder / "data"))

@@ -271,3 +271,14 @@ def test_a_correction_leaves_the_phases_it_is_not_of_as_they_were():
     assert found.factors["vector.decode"] == pytest.approx(1.5)
     assert "linear.prefill" not in found.factors
     assert found.residuals == {"step.decode": 0.1}
+
+
+def test_a_correction_of_networks_moves_what_runs_inside_other_kernels_too():
+    made = Calibration(device=LOCAL, runtime="x", dtype="f32", created="2026", factors={"vector.fused.plain": 0.9})
+    times = {
+        phase: learned.corrected(
+            made, {phase: learned.Correction(shift=log(1.5), spread=0.1, lines=1, models=1)}
+        ).factors["vector.fused.plain"]
+        for phase in ("forward", "decode")
+    }
+    assert times == pytest.approx({"forward": 1.35, "decode": 0.9})

@@ -13,14 +13,15 @@ from inferometer.core.calibration import Calibration
 from inferometer.core.device import LOCAL, Device, is_local
 from inferometer.core.errors import DomainError, EngineError, InferometerError
 from inferometer.core.frozen import frozen
-from inferometer.core.settings import cache_folder
+from inferometer.core.settings import cache_folder, learns
 from inferometer.known.engines import engine, engines
 from inferometer.known.machine.detect.identity import this_machine
 from inferometer.known.machine.health.host_calls import host_call_s
 from inferometer.measure.calibrate.fitting.assemble import assemble_calibration
 from inferometer.measure.calibrate.fitting.base import with_peaks_of
-from inferometer.measure.calibrate.fitting.held_against import FEWEST, held_against
+from inferometer.measure.calibrate.fitting.held_against import held_against
 from inferometer.measure.calibrate.fitting.subject import CalibrationSubject
+from inferometer.measure.calibrate.fitting.whole_models import FEWEST
 from inferometer.measure.calibrate.run import (
     CalibrationJournal,
     CalibrationOutcome,
@@ -358,7 +359,10 @@ def calibrate(
         reached=prepared.device is not None and prepared.device is not job.device,
     )
     calibration = assemble_calibration(subject, outcome.points, outcome.steps, prepared.base)
-    judged = held_against(job.device, subject, calibration, outcome.steps, prepared.base or prepared.serving)
+    judged = held_against(
+        job.device, subject, calibration, outcome.steps, prepared.base or prepared.serving,
+        taught=_teaches(job) and learns(),
+    )  # fmt: skip
     kept = f"{judged} What was known before is nearer, so it stays: nothing was written." if judged.is_worse else None
     if job.device.unit == "cpu" and prepared.base is None and not judged.now:  # other peaks alone move every prior
         kept = (
@@ -376,9 +380,14 @@ def calibrate(
     return CalibrationResult(outcome=outcome, calibration=calibration, path=path)
 
 
+def _teaches(job: CalibrationJob) -> bool:
+    """Whether predictions learn from what it measures: those for this machine's own CPU."""
+    return is_local(job.device.name) and job.device.unit == "cpu" and job.out is None
+
+
 def _let_learn(job: CalibrationJob, outcome: CalibrationOutcome, threads: int | None) -> None:
     """What profiles taught was of the calibration before; and models that were measured whole now teach as much."""
-    if not is_local(job.device.name) or job.device.unit != "cpu" or job.out is not None:
+    if not _teaches(job):
         return
     from inferometer.measure.calibrate.wanted import keep_asked  # noqa: PLC0415 - brings what measures models
 

@@ -38,7 +38,7 @@ from inferometer.predict.basis.files import name_start, own_folder
 from inferometer.predict.options import Options
 from inferometer.predict.price.likeness import alike, features_of
 from inferometer.predict.ready import make_ready
-from inferometer.predict.work.classes import CLASSES
+from inferometer.predict.work.classes import CLASSES, FUSED, PLAIN
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -374,6 +374,8 @@ def corrected(calibration: Calibration, corrections: Mapping[str, Correction]) -
     for phase, correction in corrections.items():
         times = exp(correction.shift)
         names = {f"{name}.{phase}" for name in CLASSES} | {f"attention.{path}" for path in _PATHS.get(phase, ())}
+        if phase == "forward":  # what runs inside other kernels has one factor for all phases: that of networks
+            names |= {FUSED, PLAIN} & calibration.factors.keys()
         for name in names | {name for name in calibration.factors if name.endswith(f".{phase}")}:
             known = calibration.factors.get(name, calibration.factors.get(name.partition(".")[0], 1.0))
             factors[name] = known * times

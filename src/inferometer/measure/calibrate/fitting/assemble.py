@@ -23,12 +23,12 @@ from inferometer.measure.calibrate.fitting.base import (
     with_best_share,
 )
 from inferometer.measure.calibrate.fitting.fit import LEAST_RESIDUAL, Fitted, fit_points
-from inferometer.measure.calibrate.fitting.held_against import FEWEST, without_worse_tables
+from inferometer.measure.calibrate.fitting.held_against import without_worse_tables
 from inferometer.measure.calibrate.fitting.points import device_rates, drifts, middle_of, middle_steps, works_of
 from inferometer.measure.calibrate.fitting.steps import StepBase, StepFit, WholeStep, taken_apart, whole_fit
 from inferometer.measure.calibrate.fitting.streams import StepWorks, StreamFit, fit_streams, left_out_fit, points_from
 from inferometer.measure.calibrate.fitting.subject import CalibrationSubject, plan_of
-from inferometer.measure.calibrate.fitting.whole_models import models_apart, with_shared, without_shared
+from inferometer.measure.calibrate.fitting.whole_models import FEWEST, models_apart, with_shared, without_shared
 from inferometer.predict.basis.calibrations import higher_rates
 from inferometer.predict.basis.files import sealed
 from inferometer.predict.request import step_sizes

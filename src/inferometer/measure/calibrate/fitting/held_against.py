@@ -8,18 +8,19 @@ run started from, or else the priors. Where it is nearer, it stays.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
-from math import exp, log
+from math import exp, log, sqrt
 from statistics import fmean
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from inferometer.core.frozen import frozen
-from inferometer.measure.calibrate.fitting.fit import class_for, residual_spread
+from inferometer.measure.calibrate.fitting.fit import LEAST_RESIDUAL, class_for, residual_spread
 from inferometer.measure.calibrate.fitting.points import middle_steps
 from inferometer.measure.calibrate.fitting.subject import graph_of_step, plan_of, workload_of
+from inferometer.measure.calibrate.fitting.whole_models import FEWEST, models_apart
 from inferometer.measure.calibrate.probes.models import ProbeRun
 from inferometer.predict.basis.roof import roof_for
 from inferometer.predict.price.price import NINE_IN_TEN
@@ -34,8 +35,6 @@ if TYPE_CHECKING:
     from inferometer.core.device import Device
     from inferometer.measure.calibrate.fitting.points import OpPoint, StepPoint
     from inferometer.measure.calibrate.fitting.subject import CalibrationSubject
-
-FEWEST = 3  # probes or models that both are judged by: of fewer, chance decides
 
 
 def without_worse_tables(
@@ -114,32 +113,66 @@ class HeldAgainst:
         return f"Models that were left out are off by {', '.join(told)}."
 
 
-def held_against(
+def held_against(  # noqa: PLR0913 - two calibrations and what judges them
     device: Device,
     subject: CalibrationSubject,
     calibration: Calibration,
     steps: Sequence[StepPoint],
     base: Calibration | None,
+    *,
+    taught: bool = False,
 ) -> HeldAgainst:
-    """The calibration held against its base, or else against the priors of the `device` as its row or roof has it."""
-    errors: dict[str, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
+    """The calibration held against its base, or else against the priors of the `device` as its row or roof has it.
+
+    By whole models, where enough were measured, else by probes. Where predictions are `taught` by those models, what
+    all of them share counts for neither: they are corrected by it whichever serves.
+    """
+    ours = [step for step in steps if step.dtype == subject.dtype and f"step.{step.phase}" in calibration.residuals]
+    probes, models = models_apart(subject, ours, timed=True)
     roof = roof_for(device)
-    for step in middle_steps(step for step in steps if step.dtype == subject.dtype):
-        if f"step.{step.phase}" not in calibration.residuals:
-            continue
+
+    def served_by(step: StepPoint) -> tuple[CalibrationSubject, Calibration | None]:
         known = Question(
             graph=graph_of_step(step), device=device, runtime=subject.runtime, workload=workload_of(subject, step),
             calibrated=False, calibration=base, roof=roof,
         ).basis()  # fmt: skip
-        plan = plan_of(replace(subject, device=known.device), step, known.calibration)
+        return replace(subject, device=known.device), known.calibration
+
+    now, before = {}, {}
+    ours_off, served_off = _errors(models, lambda _: (subject, calibration)), _errors(models, served_by)
+    for phase, errors in ours_off.items():
+        if len(errors) >= FEWEST:
+            served = served_off[phase]
+            now[phase] = _spread(_left_out(errors))
+            before[phase] = _spread(_left_out(served) if taught else [fmean(each) for each in served.values()])
+    for phase, errors in _errors([step for step in probes if step.phase not in now], served_by).items():
+        if len(errors) >= FEWEST:
+            now[phase] = calibration.residuals[f"step.{phase}"]
+            before[phase] = residual_spread(np.array([error for of_model in errors.values() for error in of_model]))
+    return HeldAgainst(now=now, before=before)
+
+
+def _errors(
+    steps: Sequence[StepPoint], priced_by: Callable[[StepPoint], tuple[CalibrationSubject, Calibration | None]]
+) -> dict[str, dict[str, list[float]]]:
+    """By phase and model, log(measured / predicted) of whole steps."""
+    errors: dict[str, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
+    for step in middle_steps(steps):
+        priced_on, known = priced_by(step)
+        plan = plan_of(priced_on, step, known)
         priced = plan.step(step_sizes(step.passes(plan.prepared.effects), step.batch), step.phase)
         errors[step.phase][step.model].append(log(step.seconds / float(np.sum(priced.total("time_s")))))
-    before = {
-        phase: residual_spread(np.array([error for found in by_model.values() for error in found]))
-        for phase, by_model in errors.items()
-        if len(by_model) >= FEWEST
-    }
-    return HeldAgainst(now={phase: calibration.residuals[f"step.{phase}"] for phase in before}, before=before)
+    return errors
+
+
+def _left_out(errors: Mapping[str, Sequence[float]]) -> list[float]:
+    """What each model is off by from what the others share."""
+    means = [fmean(of_model) for of_model in errors.values()]
+    return [(mean - fmean(means)) * len(means) / (len(means) - 1) for mean in means]
+
+
+def _spread(errors: Sequence[float]) -> float:
+    return max(LEAST_RESIDUAL, sqrt(fmean(error**2 for error in errors)))
 
 
 def _percent(deviation: float) -> str:
