@@ -68,9 +68,9 @@ _costs = Kept(1024)
 _defaults: dict[tuple[Any, ...], str] = {}  # by all that decides on it: a sweep asks for each of its rows
 _EFFECTS = (
     "title", "execution", "fusion", "fused", "unfused", "attention", "cache", "cache_moves", "repeat_moves", "passes",
-    "calls", "lone", "arithmetic", "instead", "expanded", "widened", "emulated", "held", "stored", "whole", "quantises", "unpack",
-    "merged", "dynamic", "joins", "joining", "gathered", "grouped", "unquantised", "logits", "prompt", "reads", "reference", "winograd",
-    "vectors", "first_run", "notes",
+    "calls", "lone", "arithmetic", "instead", "expanded", "widened", "emulated", "held", "stored", "whole",
+    "quantises", "unpack", "merged", "dynamic", "joins", "joining", "gathered", "grouped", "unquantised", "logits",
+    "prompt", "reads", "reference", "winograd", "vectors", "first_run", "notes",
     *UNITS, *ENGINE_SETS,
 )  # fmt: skip
 _KEYS = (

@@ -12,7 +12,7 @@ from inferometer.predict.options import HostCosts, Options
 
 FIRST = {"on": "nvidia-h200", "runtime": "torch-eager", "prompt": 64, "generate": 8}
 OTHERS = [
-    {"batch": 2},
+    {"batch": 256},  # two sequences wait for the same launches as one
     {"runtime": "torch-compile"},
     {"on": "nvidia-l4"},
     {"weights": "i8"},

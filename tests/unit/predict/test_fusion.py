@@ -98,3 +98,32 @@ def test_a_loop_starts_the_kernels_of_its_body_at_every_trip():
         (found,) = fused(Op(name="s", kind="control", inputs=(tokens("x", 8),), outputs=(tokens("d", 8),),
                             attributes=attributes))  # fmt: skip
         assert found.launches == launches
+
+
+def concatenated(count, target):
+    sources = tuple(tokens(f"x{number}", 8) for number in range(count))
+    return Op(name=target, kind="copy", inputs=sources, outputs=(tokens(target, 8),), attributes={"function": "cat"})
+
+
+def test_a_concatenation_of_many_tensors_is_a_kernel_of_its_own():
+    effects = replace(CHAINS, fused=CHAINS.fused | {"copy"}, joins=8)
+    few, after_few = fused(concatenated(8, "a"), act("a", "b"), effects=effects)
+    many, after_many = fused(concatenated(9, "a"), act("a", "b"), effects=effects)
+    assert (few.launches, after_few.launches) == (1, 0)
+    assert (many.launches, after_many.launches) == (1, 1)
+    assert names(many.writes) == []
+
+
+def test_a_host_takes_what_is_stated_of_an_op_and_else_what_its_kernels_take():
+    effects = RuntimeEffects(name="e", title="e", passes={"norm:rms": 8}, calls={"linear": 1.75, "view": 9})
+    product, norm, looked = fused(
+        project("p", "x", "y", 8, 8), rms_norm("n", "y", "z", 8), view("z", "v"), effects=effects
+    )
+    assert (product.launches, product.calls) == (1, 1.75)
+    assert (norm.launches, norm.calls) == (8, 8.0)
+    assert looked.calls == 0.0
+
+
+def test_what_runs_inside_another_kernel_takes_its_host_nothing():
+    first, second = fused(act("x", "a"), act("a", "b"), effects=replace(CHAINS, calls={"activation": 1.2}))
+    assert (first.calls, second.calls) == (1.2, 0.0)

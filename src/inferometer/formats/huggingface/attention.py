@@ -1,6 +1,7 @@
 """Attention: multi-head, grouped-query, cross, and DeepSeek's latent form."""
 
 from collections.abc import Iterable
+from dataclasses import replace
 
 from inferometer.core.dims import Dim
 from inferometer.core.frozen import frozen
@@ -90,7 +91,9 @@ def attend(spec: Attention, at: str, x: Tensor, seen: Seen) -> list[Op]:
         ops += _qk_norms(spec, at, q, k)
         q, k = nn.output(ops[-2]), nn.output(ops[-1])
     if spec.rotary:
-        ops.append(rotary_op(f"{at}.rotary", q, k, head_dim=spec.head_dim, rotated=spec.rotary, plain=spec.plain))
+        turned = rotary_op(f"{at}.rotary", q, k, head_dim=spec.head_dim, rotated=spec.rotary)
+        written = {"written": "plain"} if spec.plain else {}
+        ops.append(replace(turned, attributes={**turned.attributes, **written}))
         q, k = ops[-1].outputs
     if spec.relative:
         ops += _relative(spec, at, x, seen.context)
@@ -152,9 +155,9 @@ def attention_op(name: str, qkv: tuple[Tensor, Tensor, Tensor], spec: Attention,
     return Op(name=name, kind="attention", inputs=qkv, outputs=(y,), weights=weights, attributes=attributes)
 
 
-def rotary_op(name: str, q: Tensor, k: Tensor, *, head_dim: int, rotated: int, plain: bool = False) -> Op:
+def rotary_op(name: str, q: Tensor, k: Tensor, *, head_dim: int, rotated: int) -> Op:
     outputs = (nn.tensor(f"{name}.q", *q.shape), nn.tensor(f"{name}.k", *k.shape))
-    attributes = {"head_dim": head_dim, "rotary_dim": rotated, **({"written": "plain"} if plain else {})}
+    attributes = {"head_dim": head_dim, "rotary_dim": rotated}
     return Op(name=name, kind="rotary", inputs=(q, k), outputs=outputs, attributes=attributes)
 
 

@@ -210,7 +210,7 @@ class PricePlan:
         return np.where(rates.fitted > 0, rates.prior.unmeasured[known] / rates.prior.spread, 1.0)
 
     def _is_fitted(self, rates: Rates) -> bool:
-        """Whether the seconds of a launch and of a step are those of published steps: this device's were not measured."""
+        """Whether the seconds of a launch and of a step are of published steps: this device's were not measured."""
         return rates.prior is not None and (self.calibration is None or self.calibration.is_published)
 
     def _fitted(self, rates: Rates, host: float, step: float, effect: ModelEffect) -> tuple[float, float]:
