@@ -105,7 +105,7 @@ class Text:
         self._host.require_open()
         source = None
         if self._seq2seq is not None:
-            require_tokens(request.prompt, self._vocabulary)
+            require_request(replace(request, depth=0, generate=0), vocabulary=self._vocabulary, room=None)
             source = self._seq2seq.source(request.prompt)
             if self._seq2seq.reads_prompt:
                 request = replace(request, prompt=self._seq2seq.start)

@@ -164,7 +164,7 @@ def test_floors_of_more_cores_and_layers_that_beat_theirs_are_remarked():
 
 
 def test_everything_asked_for_is_in_the_order():
-    graph = SimpleNamespace(name="g")
+    graph = SimpleNamespace(name="g", metadata={})
     prepared = SimpleNamespace(graph=graph, path=Path("m.onnx"), format="onnx", text=True, precision=None)
     request = MeasureRequest(
         model="m", threads=5, unit="gpu:1", providers=("p",), precision="f16", optimisation="all", options={"k": "v"},
