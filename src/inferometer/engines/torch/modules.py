@@ -273,6 +273,12 @@ def _class_of(transformers: Any, config: Any, raw: Mapping[str, Any], *, text: b
             )
             fits = True
         chosen = (named or getattr(transformers, causal, None)) if causal and fits else None
+    if chosen is None and text and hasattr(config, "vision_config"):
+        raise EngineError(
+            f"{wanted or config.model_type} reads pictures beside its prompt, and PyTorch's engines are given prompts "
+            "alone here.",
+            remedy="Give a config of its language model (`text_config`), or predict it.",
+        )
     if chosen is None:
         what = "as a language model that generates" if text else "as a model of arrays"
         raise EngineError(

@@ -191,6 +191,12 @@ def test_weights_that_are_missing_are_an_error_that_says_so(tmp_path):
         eager.open(Target(path=path.parent, format="safetensors", text=True))
 
 
+def test_a_model_that_reads_pictures_beside_its_prompt_is_refused_in_a_sentence(tmp_path):
+    config = {"model_type": "llava", "architectures": ["LlavaForConditionalGeneration"]}
+    with pytest.raises(EngineError, match="LlavaForConditionalGeneration reads pictures beside its prompt"):
+        eager.open(Target(path=written(tmp_path, config), format="config", text=True, unit="cpu"))
+
+
 def test_an_encoder_does_not_generate(tmp_path):
     path = written(tmp_path / "bert", ARRAYS["bert"])
     with pytest.raises(EngineError, match="BertModel cannot be opened as a language model"):
