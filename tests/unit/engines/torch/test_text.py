@@ -98,6 +98,20 @@ def test_the_parts_of_an_event_fill_it(opened):
         assert "device" not in event.parts
 
 
+@pytest.mark.parametrize("kind", ["llama", "gpt2"])
+def test_a_bare_loop_runs_its_passes_and_nothing_between_them(opened, kind):
+    session, calls = opened(kind), []
+    model_of(session).register_forward_pre_hook(
+        lambda _module, _given, named: calls.append(named["input_ids"].shape[1]), with_kwargs=True
+    )
+    prompt, steps = session.generate(Request(prompt=PROMPT, generate=6, depth=3, bare=True))
+    assert calls == [3, 5, 1, 1, 1, 1, 1]
+    assert (prompt.kind, prompt.tokens, prompt.context, prompt.ids) == ("prefill", 5, 3, ())
+    assert (steps.kind, steps.tokens, steps.context, steps.ids) == ("token", 5, 8, ())
+    assert prompt.parts.keys() == steps.parts.keys() == {"run"}
+    assert [event.kind for event in session.generate(Request(prompt=PROMPT, generate=1, bare=True))] == ["prefill"]
+
+
 def test_a_batch_makes_a_token_for_each_sequence(opened):
     events = list(opened(batch=3).generate(Request(prompt=PROMPT, generate=3)))
     assert [event.tokens for event in events] == [5, 1, 1]  # of each sequence: a step's time is one token's
