@@ -13,9 +13,10 @@ import torch  # noqa: TID251 - the bare engine is what sessions are compared wit
 from inferometer.core.errors import DomainError, EngineError, FormatError
 from inferometer.engines.base import Request, Target
 from inferometer.engines.torch import eager
+from inferometer.engines.torch.engine import TorchDevice
 from inferometer.engines.torch.forward import Eager, Static
-from inferometer.engines.torch.modules import _restore_rotary
-from unit.engines.torch.configs import ARRAYS, TEXT, written
+from inferometer.engines.torch.modules import _restore_rotary, scan_notes
+from unit.engines.torch.configs import ARRAYS, RECURRENT, TEXT, written
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # the libraries' own remarks
 
@@ -203,6 +204,28 @@ def test_weights_that_are_missing_are_an_error_that_says_so(tmp_path):
     path = written(tmp_path / "empty", TEXT["llama"])
     with pytest.raises(EngineError, match="safetensors"):
         eager.open(Target(path=path.parent, format="safetensors", text=True))
+
+
+@pytest.mark.parametrize("kind", RECURRENT)
+def test_a_profile_says_whose_code_ran_recurrent_layers(tmp_path, monkeypatch, kind):
+    path = written(tmp_path, RECURRENT[kind])
+    session = eager.open(Target(path=path, format="config", text=True, threads=1, unit="cpu"))
+    (note,) = [note for note in session.opened.notes if "recurrent layers" in note]
+    assert "ran transformers' own code, op by op: kernels of mamba-ssm" in note
+    of_gpu = (type(model_of(session)), TorchDevice(unit="gpu", device="cuda:0"))
+    for spec, words in (
+        (None, "much slower; not installed: mamba-ssm, causal-conv1d."),
+        (1, "ran kernels of mamba-ssm"),
+    ):
+        monkeypatch.setattr("inferometer.engines.torch.modules.find_spec", lambda _name, spec=spec: spec)
+        assert words in next(scan_notes(*of_gpu))
+    assert [event.kind for event in session.generate(Request(prompt=PROMPT, generate=3))] == [
+        "prefill",
+        "token",
+        "token",
+    ]
+    session.close()
+    assert not list(scan_notes(torch.nn.Linear, of_gpu[1])), "a model without them says nothing"
 
 
 def test_a_model_that_reads_pictures_beside_its_prompt_is_refused_in_a_sentence(tmp_path):
