@@ -43,6 +43,7 @@ from inferometer.engines.base import Ready, Target
 from inferometer.known import device as device_named
 from inferometer.known.machine.health.host_calls import host_call_s
 from inferometer.known.zoo import model as catalog_model
+from inferometer.measure.run.beside import without_loop
 from inferometer.measure.run.model import MeasureRequest
 from inferometer.predict.ask import ask
 from inferometer.predict.basis.learned import keep_learned, learned_file, learned_steps
@@ -76,12 +77,12 @@ def here():
     return arrays + [(model, name, LENGTHS) for model in TEXTS for name in ready if loaded[name].capabilities.text]
 
 
-def measured_pair(model, engine, sizes):
+def measured_pair(model, engine, sizes, loop="product"):
     """What a profile says, without its layers; an error in the engine's words where there is none."""
     start = time.perf_counter()
     case = {"model": model, "engine": engine, **sizes}
     try:
-        plain = document(profile(model, runtime=engine, shape=False, **sizes))
+        plain = document(profile(model, runtime=engine, shape=False, loop=loop, **sizes))
     except InferometerError as error:
         return {**case, "error": str(error)}
     phases = [{**phase, "ops": [], "samples_s": None, "context": None} for phase in plain["phases"]]
@@ -104,6 +105,7 @@ def predicted_again(row, on):
         expected = today.phase(phase["name"])
         if phase["name"] in STEADY and expected is not None:
             measured = {part["name"] for part in phase["parts"]}
+            expected = without_loop(expected) if row["environment"]["host"].get("loop") == "bare" else expected
             parts = expected.parts if measured else {}
             inside = sum(seconds for name, seconds in parts.items() if name == "run" or name not in measured)
             beside = {**parts, "run": inside} if parts else {}
@@ -342,13 +344,14 @@ def kept(arguments):
         if time.monotonic() > arguments.until:
             print(f"left out, the budget is spent: {' '.join(map(str, case))}", flush=True)
             continue
-        yield measured_pair(*case)
+        yield measured_pair(*case, arguments.loop)
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--cases", default="here", help="here, cuda, or a JSON file of [model, engine, {sizes}]")
     parser.add_argument("--budget", type=float, default=1800.0, help="seconds after which no case begins")
+    parser.add_argument("--loop", choices=("product", "bare"), default="product", help="bare: passes alone")
     parser.add_argument("--skip", type=int, default=0, metavar="N", help="go on after the first N cases")
     parser.add_argument("--journal", type=Path)
     parser.add_argument("--before-after", action="store_true", help="a table of three predictions for each case")

@@ -1,4 +1,4 @@
-"""PyTorch in the suite of every runtime: a language model, an encoder, a vision model and an exported program.
+"""PyTorch in the suite of every runtime: language models, one that listens, networks and an exported program.
 
 The compiler is tested apart: each of its sessions would compile for seconds.
 """
@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from inferometer.engines.base import Target
-from unit.engines.torch.configs import ARRAYS, TEXT, written
+from unit.engines.torch.configs import ARRAYS, SEQ2SEQ, TEXT, written
 
 DATA = Path(__file__).parents[1] / "data" / "torch"
 RANDOM = np.random.default_rng(0)
@@ -28,6 +28,10 @@ def gpt2(folder):
     return _target(folder, TEXT["gpt2"], text=True)
 
 
+def whisper(folder):
+    return _target(folder, SEQ2SEQ["whisper"], text=True)
+
+
 def bert(folder):
     return _target(folder, ARRAYS["bert"])
 
@@ -43,6 +47,7 @@ def exported(_folder):
 CASES = [
     ("torch-eager", llama, (1, 2, 3, 4)),
     ("torch-eager", gpt2, (1, 2, 3, 4)),
+    ("torch-eager", whisper, (1, 2, 3, 4)),
     ("torch-eager", bert, {"input_ids": RANDOM.integers(1, 160, (2, 7))}),
     ("torch-eager", resnet, {"pixel_values": RANDOM.standard_normal((2, 3, 32, 32)).astype(np.float32)}),
     ("torch-eager", exported, {"src": RANDOM.standard_normal((2, 4, 8)).astype(np.float32)}),

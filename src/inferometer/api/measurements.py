@@ -39,6 +39,7 @@ def profile(  # noqa: PLR0913 - what is measured, how, and beside what
     plan: Plan | None = None,
     limits: ChildLimits | None = None,
     seed: int = 0,
+    loop: str = "product",
     shape: bool = True,
     guarded: bool = True,
     strict: bool = False,
@@ -51,9 +52,10 @@ def profile(  # noqa: PLR0913 - what is measured, how, and beside what
 
     `weights` and `activations` are formats, as for a prediction; `precision` is the older name of `activations`.
     `predict` puts the prediction and the floor beside each layer; `on` names the catalog device that this machine is.
-    `shape=False` leaves the layers out; `guarded=False` does not check that the machine is quiet; `strict` raises if
-    the measurement was disturbed. A model that would not fit into memory is refused, unless `ignore_memory` is set.
-    Files that could run code of their own are refused too, unless they are named in `trust`.
+    `loop="bare"` runs the passes of a language model with nothing between them. `shape=False` leaves the layers out;
+    `guarded=False` does not check that the machine is quiet; `strict` raises if the measurement was disturbed. A model
+    that would not fit into memory is refused, unless `ignore_memory` is set. Files that could run code of their own are
+    refused too, unless they are named in `trust`.
     """
     asked = MeasureRequest(
         model=model,
@@ -71,6 +73,7 @@ def profile(  # noqa: PLR0913 - what is measured, how, and beside what
         options=engine_options or {},
         limits=limits or ChildLimits(),
         seed=seed,
+        loop=loop,
         shape=shape,
         guarded=guarded,
         strict=strict,

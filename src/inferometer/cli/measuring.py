@@ -76,6 +76,10 @@ def measuring_options(function: click.decorators.FC) -> click.decorators.FC:
         click.option("--sustained", type=TIME, help="Whether the speed lasts for so long, such as 30min."),
         click.option("--cool-down", type=TIME, help="First wait, at most so long, until the machine is cool."),
         click.option("--warmup", type=WARMUP, help="Warm-up runs.  [default: until times are steady]"),
+        click.option(
+            "--loop", type=click.Choice(["product", "bare"]), default="product", show_default=True,
+            help="What is around the steps: a production loop, or nothing.",
+        ),
         click.option("--no-shape", is_flag=True, help="Only measure the total: no layers."),
         click.option("--no-guard", is_flag=True, help="Do not check that the machine is quiet."),
         click.option("--strict", is_flag=True, help="Exit with 1 if the machine was not quiet."),
@@ -116,6 +120,7 @@ class _EffortOptions(TypedDict):
     sustained: str | None
     cool_down: str | None
     warmup: int | None
+    loop: str
     no_shape: bool
     no_guard: bool
     strict: bool
@@ -127,7 +132,7 @@ class MeasuringOptions(SubjectOptions, _EffortOptions):
 
 ONCE: _EffortOptions = {
     "depth": None, "runs": None, "seconds": None, "seconds_at_most": None, "sustained": None, "cool_down": None,
-    "warmup": None, "no_shape": True, "no_guard": True, "strict": False,
+    "warmup": None, "loop": "product", "no_shape": True, "no_guard": True, "strict": False,
 }  # fmt: skip
 
 
@@ -172,6 +177,7 @@ def measurement_from(
         seed=options["seed"],
         ignore_memory=options["ignore_memory"],
         trust=options["trust"],
+        loop=options["loop"],
         shape=not options["no_shape"],
         guarded=not options["no_guard"],
         strict=options["strict"],

@@ -20,6 +20,7 @@ By = Literal["phase", "kind", "unit"]
 RUN = "run"  # the part of a phase in which the engine runs the model's layers
 BETWEEN = "between"  # … and what is between the parts that an engine names: the loop around it
 PARTS = ("write", "launch", RUN, "sample", "read", BETWEEN)  # of a step, predicted and measured, in their order
+BARE = frozenset({"launch", RUN})  # … those that are left where nothing is written, read or done between the passes
 HOST, UNATTRIBUTED, OVERLAPPING, UNKNOWN = "host", "unattributed", "overlapping", "unknown"
 # Clocks of one stretch of time: how long the host worked in it, how long it waited, how long the device worked. They
 # run side by side, so they are no parts of it.

@@ -60,6 +60,7 @@ class Capabilities:
     arrays: bool = True  # opens models that take and give arrays
     text: bool = False  # opens language models that generate
     logits: bool = False  # a text session gives the logits of every position
+    bare: bool = False  # a text session can run its passes with nothing between them
     threads: bool = True  # the number of threads can be chosen
     batches: bool = True  # takes several inputs at once
     precision: tuple[str, ...] = ()  # arithmetics to choose from; empty where it computes in the types of the file
@@ -239,6 +240,8 @@ class Request:
 
     `apart`: what takes the events does something between the steps. An engine that is driven a step at a time then
     gives each before it takes the next; otherwise it may give them together, which costs less between the steps.
+    `bare`: passes alone, one after the other. Nothing is written, read or chosen between them, no ids are told, and all
+    tokens are one event.
     """
 
     prompt: tuple[int, ...]
@@ -246,6 +249,7 @@ class Request:
     depth: int = 0
     ignore_end: bool = True  # go on after an end-of-text token: the length is part of the question
     apart: bool = False
+    bare: bool = False
 
 
 class TextSession(Protocol):

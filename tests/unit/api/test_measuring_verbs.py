@@ -46,6 +46,7 @@ def test_a_profile_asks_for_all_that_it_was_given(monkeypatch):
     monkeypatch.setattr(measurements, "measure_and_judge", judged)
     given = {name: f"value of {name}" for name in list(inspect.signature(measurements.profile).parameters)[1:]}
     given |= {"batch": 3, "prompt": 4, "generate": 5, "context": 6, "image": 7, "trust": ["a", "b"], "threads": 8}
+    given["loop"] = "bare"
     given["activations"] = given["precision"]  # one is an older name of the other
     assert measurements.profile("m", **given) is PLAIN
     kept = {

@@ -84,6 +84,8 @@ def test_a_profile_of_a_machine_that_was_not_quiet_teaches_nothing_and_says_so()
     )
     unknown = replace(busy, environment=Environment())
     assert "nobody looked" in learned.learn_from(unknown, asked)[0]
+    bare = replace(busy, environment=Environment(disturbed=False, host={"loop": "bare"}))
+    assert "its loop was bare" in learned.learn_from(bare, asked)[0]
     assert not learned.learned_file(LOCAL, "onnxruntime").exists()
 
 

@@ -36,7 +36,9 @@ def lacks_cuda(version: str, *, driver: Path = _DRIVER, find: Callable[[str], st
 eager = Engine(
     engine=engine("torch-eager"),
     opener="inferometer.engines.torch.session",
-    capabilities=Capabilities(units=("cpu", "gpu"), text=True, logits=True, precision=("f64", "f32", "bf16", "f16")),
+    capabilities=Capabilities(
+        units=("cpu", "gpu"), text=True, logits=True, bare=True, precision=("f64", "f32", "bf16", "f16")
+    ),
 )
 compiled = replace(eager, engine=engine("torch-compile"))
 graph = replace(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import logging
 import platform
+import re
 import zipfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -199,6 +200,25 @@ def spare_masks() -> None:
     masks._ignore_bidirectional_mask_sdpa = ignored  # noqa: SLF001 - as above
 
 
+_SCANS = {"mamba_ssm": "mamba-ssm", "causal_conv1d": "causal-conv1d", "fla": "flash-linear-attention"}
+
+
+def scan_notes(kind: Any, place: TorchDevice) -> Iterator[str]:
+    """Whether recurrent layers run kernels of a package, or transformers' own code: a scan in a few ops a token."""
+    source = inspect.getsource(import_module(kind.__module__))
+    wanted = {package: name for package, name in _SCANS.items() if re.search(rf"\b({package}|{name})\b", source)}
+    missing = [name for package, name in wanted.items() if find_spec(package) is None]
+    if not wanted:
+        return
+    own = f"The recurrent layers of {kind.__name__} ran transformers' own code, op by op"
+    if not place.cuda:
+        yield f"{own}: kernels of {', '.join(wanted.values())} are for GPUs."
+    elif missing:
+        yield f"{own}, which is much slower; not installed: {', '.join(missing)}."
+    else:
+        yield f"The recurrent layers of {kind.__name__} ran kernels of {', '.join(wanted.values())}."
+
+
 def _from_transformers(target: Target, place: TorchDevice, torch: Any, config: Any, kind: Any) -> Module:
     folder = target.path if target.path.is_dir() else target.path.parent
     spare_masks()
@@ -216,6 +236,7 @@ def _from_transformers(target: Target, place: TorchDevice, torch: Any, config: A
         else:
             model = _materialised(torch, kind, config, dtype, place.device)
             notes = (f"Random weights (seed {target.seed}) at the exact shapes: times hold, outputs mean nothing.",)
+    notes = (*notes, *scan_notes(kind, place))
     model.eval()
     inputs, given = _ports(model, config, precision)
     texts = [port.name for port in inputs] == ["input_ids"] and "attention_mask" in _takes(model)
@@ -273,6 +294,12 @@ def _class_of(transformers: Any, config: Any, raw: Mapping[str, Any], *, text: b
             )
             fits = True
         chosen = (named or getattr(transformers, causal, None)) if causal and fits else None
+    if chosen is None and text and hasattr(config, "vision_config"):
+        raise EngineError(
+            f"{wanted or config.model_type} reads pictures beside its prompt, and PyTorch's engines are given prompts "
+            "alone here.",
+            remedy="Give a config of its language model (`text_config`), or predict it.",
+        )
     if chosen is None:
         what = "as a language model that generates" if text else "as a model of arrays"
         raise EngineError(

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from inferometer.core.errors import DomainError, EngineError
 from inferometer.core.notices import tell
-from inferometer.engines.base import Event, Kernel, Opened, Request, Stage
+from inferometer.engines.base import Event, EventKind, Kernel, Opened, Request, Stage
 from inferometer.engines.feeding import require_request, require_tokens
 from inferometer.engines.host import threads_of
 from inferometer.engines.torch.arrays import Arrays
@@ -105,7 +105,7 @@ class Text:
         self._host.require_open()
         source = None
         if self._seq2seq is not None:
-            require_tokens(request.prompt, self._vocabulary)
+            require_request(replace(request, depth=0, generate=0), vocabulary=self._vocabulary, room=None)
             source = self._seq2seq.source(request.prompt)
             if self._seq2seq.reads_prompt:
                 request = replace(request, prompt=self._seq2seq.start)
@@ -153,6 +153,9 @@ class Text:
             forward.reset()
             self._fill(request.depth)
             self._host.sync()
+        if request.bare:
+            yield from self._bare(request, ids, source)
+            return
         self._recorder.start()
         if source is not None:
             yield self._encoded(source.pin_memory() if self._host.place.cuda else source)
@@ -176,6 +179,40 @@ class Text:
                 context += 1
             left -= len(steps)
         forward.settled()
+
+    def _bare(self, request: Request, ids: Any, source: Any) -> Iterator[Event]:
+        """Passes alone: what they read lies on the device beforehand, and it is waited for once they are all launched.
+
+        A step that is captured or compiled chooses its token inside; any other reads the same one again.
+        """
+        forward, count, depth = self._forward, len(request.prompt), request.depth
+        with self._host.running("placing what is read"):
+            ids, source = (None if each is None else each.to(self._host.place.device) for each in (ids, source))
+            last = ids[:, -1:].contiguous()
+        if source is not None:
+            yield self._passes("encode", lambda: forward.encode(source), tokens=source.shape[-1])
+        yield self._passes("prefill", lambda: forward.read(ids), tokens=count, context=depth)
+        if request.generate > 1:
+            left = request.generate - 1
+            yield self._passes("token", lambda: forward.token(last), times=left, tokens=left, context=depth + count)
+        forward.settled()
+
+    def _passes(
+        self, kind: EventKind, run: Callable[[], Any], *, tokens: int, times: int = 1, context: int = 0
+    ) -> Event:
+        clock, cuda = self._clock_ns, self._host.place.cuda
+        with self._host.running("running its passes"):
+            self._host.sync()
+            stamps = [clock()]
+            for _ in range(times):
+                run()
+            stamps.append(clock())
+            if cuda:
+                self._host.wait()
+                stamps.append(clock())
+        names = ("launch", "run") if cuda else ("run",)
+        parts = {name: (after - before) * 1e-9 for name, (before, after) in zip(names, pairwise(stamps), strict=True)}
+        return Event(kind=kind, start_ns=stamps[0], end_ns=stamps[-1], tokens=tokens, context=context, parts=parts)
 
     def _encoded(self, source: Any) -> Event:
         """The encoder's pass: nothing is chosen or read, and what follows waits for it on the device."""

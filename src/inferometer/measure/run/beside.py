@@ -7,7 +7,7 @@ from math import fsum
 from inferometer.core.frozen import frozen
 from inferometer.core.graph import Graph
 from inferometer.core.profile import Bound, OpTime, Phase, Profile
-from inferometer.core.request import RUN
+from inferometer.core.request import BARE, RUN
 
 _SOME = 0.05  # of a phase's time: less is not worth a remark
 
@@ -26,12 +26,23 @@ def with_prediction(measured: Profile, predicted: Profile, graph: Graph) -> Prof
     A kernel that fused several layers is compared with the sum of theirs; its rung is that of the longest. Where a
     sensor was looked for and none answered, the predicted joules stand with the reason.
     """
-    phases = tuple(_phase(phase, predicted.phase(phase.name), graph) for phase in measured.phases)
     environment = measured.environment
+    bare = environment is not None and environment.host.get("loop") == "bare"
+    expected = {phase.name: without_loop(phase) if bare else phase for phase in predicted.phases}
+    phases = tuple(_phase(phase, expected.get(phase.name), graph) for phase in measured.phases)
     if environment is not None and environment.energy is not None and not environment.energy.sensors:
         joules = {phase.name: phase.energy_j for phase in predicted.phases if phase.energy_j is not None}
         environment = replace(environment, energy=replace(environment.energy, predicted_j=joules))
     return replace(measured, phases=phases, environment=environment)
+
+
+def without_loop(phase: Phase) -> Phase:
+    """A predicted phase as passes alone take it: what a loop writes, reads and does between them is left out."""
+    around_s = fsum(seconds for name, seconds in phase.parts.items() if name not in BARE)
+    if not around_s:
+        return phase
+    parts = {name: seconds for name, seconds in phase.parts.items() if name in BARE}
+    return replace(phase, time_s=phase.time_s - around_s, parts=parts)
 
 
 def _phase(phase: Phase, predicted: Phase | None, graph: Graph) -> Phase:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from inferometer.core.binding import Binding
 from inferometer.core.device import LOCAL
-from inferometer.core.errors import DomainError, EngineError, GateError, InferometerError
+from inferometer.core.errors import DomainError, EngineError, GateError, InferometerError, UnknownNameError
 from inferometer.core.frozen import frozen
 from inferometer.core.graph import Graph
 from inferometer.core.profile import DeviceFacts, Environment, ModelFacts, Profile, Verification
@@ -45,6 +45,8 @@ from inferometer.predict.precision import held_precision
 from inferometer.predict.request import GENERATE, encodes_prompt
 
 _TEXT_PLAN = Plan(runs=5, seconds=2.0, seconds_at_most=60.0)
+LOOPS = ("product", "bare")
+_BARE = "The loop was bare: nothing was written, read or chosen between the passes; predictions leave that out too."
 _IMAGE_AXES = 4
 _HELD = frozenset({"config", "safetensors"})  # models of floats, which an engine may load into another float
 _ARRAY_PLAN = Plan(runs=30, seconds=1.0, seconds_at_most=30.0)
@@ -72,6 +74,7 @@ class MeasureRequest:
     options: Mapping[str, str] = field(default_factory=dict)
     limits: ChildLimits = field(default_factory=ChildLimits)
     seed: int = 0
+    loop: str = "product"  # … or bare: the passes of a language model alone
     shape: bool = True
     guarded: bool = True
     strict: bool = False
@@ -87,6 +90,8 @@ class MeasureRequest:
         """Refuse here what an engine would refuse: by then a run is recorded."""
         if self.threads is not None and self.threads < 1:
             raise DomainError(f"{self.threads} threads were asked for; an engine runs on 1 or more.")
+        if self.loop not in LOOPS:
+            raise UnknownNameError("loop", self.loop, LOOPS)
 
 
 @frozen
@@ -136,11 +141,13 @@ def measure_model(
         runtime=runtime.name,
         sizes=request.sizes,
         facts=replace(facts, name=_model_name(request.model, prepared)),
-        notes=(*prepared.notes, *mixture_note(prepared.graph)),
+        notes=(*prepared.notes, *mixture_note(prepared.graph), *((_BARE,) if request.loop == "bare" else ())),
         command=request.command,
     )
     cases: tuple[TextOrder | None, ...] = order.text or (None,)
     profiles = tuple(_profile(subject, raw, case) for case in cases)
+    if request.loop == "bare":
+        profiles = tuple(map(_of_bare_loop, profiles))
     if request.sustained_s is not None:
         profiles = tuple(with_sustained(each, request.sustained_s, raw.sensed) for each in profiles)
     return MeasuredRun(
@@ -172,6 +179,11 @@ def _profile(subject: MeasuredSubject, raw: Raw, case: TextOrder | None) -> Prof
     profile = assemble_profile(_of_case(subject, case, raw), raw, case=case)
     unit = raw.opened.unit if raw.opened else "cpu"
     return with_energy(_with_machine(profile, unit), raw.energies, case)
+
+
+def _of_bare_loop(profile: Profile) -> Profile:
+    environment = profile.environment or Environment()
+    return replace(profile, environment=replace(environment, host={**environment.host, "loop": "bare"}))
 
 
 def _with_machine(profile: Profile, unit: str) -> Profile:
@@ -373,6 +385,7 @@ def _require_no_text(request: MeasureRequest, prepared: PreparedModel) -> None:
         "--generate": request.workload.generate,
         "--depth": request.workload.context,
         "several lengths": request.cases or None,
+        "--loop bare": True if request.loop == "bare" else None,
     }
     for name, value in given.items():
         if value is not None:
@@ -386,6 +399,12 @@ def _order(
     request: MeasureRequest, runtime: Runtime, prepared: PreparedModel, binding: Binding, workload: Workload
 ) -> MeasureOrder:
     text: tuple[TextOrder, ...] = ()
+    bare = request.loop == "bare"
+    if bare and not runtime.capabilities.bare:
+        raise DomainError(
+            f"{runtime.title} loops over a generation itself, so its passes cannot be run alone.",
+            remedy="Leave --loop bare out, or choose an engine that is driven step by step, such as torch-eager.",
+        )
     if prepared.text:
         first = TextOrder(
             prompt=workload.prompt or PROMPT,
@@ -423,7 +442,8 @@ def _order(
         sizes={name: int(size) for name, size in binding.sizes.items()},
         limits=index_limits(prepared.graph),
         inputs=request.inputs,
-        shape=request.shape,
+        bare=bare,
+        shape=request.shape and not bare,
         guarded=request.guarded,
         energy=request.energy,
         seed=request.seed,

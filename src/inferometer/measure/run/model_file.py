@@ -158,6 +158,12 @@ def _config(name: str, synthetic: SyntheticWeights) -> Path:
 def _made(model: str, graph: Graph, runtime: Runtime, synthetic: SyntheticWeights) -> PreparedModel:
     from inferometer.formats.synth import synthesise  # noqa: PLC0415 - brings what writes files, only where one is written
 
+    if any(tensor.name == "decoder_input_ids" for tensor in graph.inputs):
+        raise InferometerError(
+            f"{model!r} has an encoder and a decoder, and a file of random weights with both is not written for "
+            f"{runtime.title}.",
+            remedy="Choose --runtime torch-eager, torch-compile or torch-graph, which need no file.",
+        )
     kind = next((name for name in _SYNTHETIC if name in runtime.formats), None)
     if kind is None:
         raise InferometerError(

@@ -39,6 +39,7 @@ class MeasureOrder:
     sizes: Mapping[str, int] = field(default_factory=dict)
     limits: Mapping[str, int] = field(default_factory=dict)
     inputs: Mapping[str, str] = field(default_factory=dict)
+    bare: bool = False  # passes alone, with no loop around them
     shape: bool = True
     guarded: bool = True
     outputs: Path | None = None

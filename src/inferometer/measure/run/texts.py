@@ -119,10 +119,13 @@ class _Scene:
         """A typical step of all that were generated; None before there is one."""
         return median(self.steps_s) if self.steps_s else None
 
+    def generated(self, ids: tuple[int, ...], text: TextOrder) -> Iterator[Event]:
+        return _generated(self.session, ids, text, bare=self.order.bare)
+
     def warm_up(self, text: TextOrder, ids: tuple[int, ...], energy: TextEnergy, *, whole: bool) -> None:
         """One generation that is reported apart: the first after loading is a number of its own."""
         wanted = text if whole else replace(text, generate=min(text.generate, 2))
-        events = energy.generated(lambda: tuple(_generated(self.session, ids, wanted)), counts=False)
+        events = energy.generated(lambda: tuple(self.generated(ids, wanted)), counts=False)
         self.tell("generation", Generation(order=text, events=events, first=True))
 
     def repeat(self, text: TextOrder, *, first: bool) -> list[Disturbance]:
@@ -146,7 +149,7 @@ class _Scene:
             self.tell("generation", generation)
             self.tell("progress", LoopProgress(stage="generations", done=kept, share=min(kept / wanted, 1.0)))
         if self.order.energy:
-            self.tell("energy", energy.finished(lambda wanted: _generated(self.session, ids, wanted)))
+            self.tell("energy", energy.finished(lambda wanted: self.generated(ids, wanted)))
         return disturbances
 
     def once(
@@ -155,7 +158,7 @@ class _Scene:
         look_at_host(self.session, self.modules_s)
         mark = self.guard.mark()
         tokenise_s = _timed_tokenise(self.session, ids, self.clock)
-        events = energy.generated(lambda: tuple(_generated(self.session, ids, text)))
+        events = energy.generated(lambda: tuple(self.generated(ids, text)))
         detokenise_s = _timed_detokenise(self.session, events, self.clock)
         disturbances = self.guard.since(mark)
         look_at_host(self.session, self.modules_s)
@@ -175,8 +178,8 @@ def _enough(kept: int, spent_s: float, wanted: int, seconds: float, seconds_at_m
     return spent_s >= seconds_at_most or (kept >= wanted and spent_s >= min(seconds, seconds_at_most))
 
 
-def _generated(session: TextSession, ids: tuple[int, ...], text: TextOrder) -> Iterator[Event]:
-    return session.generate(Request(prompt=ids, generate=text.generate, depth=text.depth))
+def _generated(session: TextSession, ids: tuple[int, ...], text: TextOrder, *, bare: bool = False) -> Iterator[Event]:
+    return session.generate(Request(prompt=ids, generate=text.generate, depth=text.depth, bare=bare))
 
 
 def _timed_tokenise(session: TextSession, ids: tuple[int, ...], clock: Callable[[], float]) -> float | None:

@@ -153,6 +153,8 @@ def learn_from(profile: Profile, question: Question, folder: Path | None = None)
     environment = profile.environment or Environment()
     if not is_local(question.device.name) or question.device.unit != "cpu" or not learns():
         return ()
+    if environment.host.get("loop") == "bare":
+        return ("Predictions for this machine learn nothing from this run: its loop was bare.",)
     if environment.disturbed is not False:
         why = environment.reasons[0] if environment.reasons else "nobody looked whether the machine was quiet"
         return (f"Predictions for this machine learn nothing from this run: {why.removesuffix('.')}.",)

@@ -45,6 +45,12 @@ SEQ2SEQ = {
         "decoder_start_token_id": 0, "pad_token_id": 0, "eos_token_id": 2,
     },
 }  # fmt: skip
+RECURRENT = {
+    "mamba": {"model_type": "mamba", "state_size": 8, **LLM},
+    "mamba2": {
+        "model_type": "mamba2", "state_size": 8, "num_heads": 8, "head_dim": 16, "n_groups": 1, "chunk_size": 8, **LLM,
+    },
+}  # fmt: skip
 IMAGE = {"image_size": 32, "num_channels": 3}
 ARRAYS = {
     "bert": {

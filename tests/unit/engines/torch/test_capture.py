@@ -1,6 +1,7 @@
 """Passes captured in a CUDA graph, without CUDA: a capture that replays by calling again stands for it."""
 
 from contextlib import contextmanager
+from dataclasses import replace
 from importlib import import_module
 from types import SimpleNamespace
 
@@ -111,6 +112,12 @@ def test_a_session_on_a_gpu_reads_its_tokens_where_they_land(opened, monkeypatch
             ["write", "launch", "run", "read"], *[["launch", "run", "read"]] * 5
         ]  # fmt: skip
     assert [event.ids for event in Text(host, Eager(host.module)).generate(request)] == expected, "launched on a GPU"
+    before = list(replays.counts)
+    bare = list(session.generate(replace(request, bare=True)))
+    assert [(event.kind, event.tokens, list(event.parts)) for event in bare] == [
+        ("prefill", len(PROMPT), ["launch", "run"]), ("token", 5, ["launch", "run"]),
+    ]  # fmt: skip
+    assert sum(replays.counts) - sum(before) == (5 if compiled else 6)
     host.torch, host.place = real
 
 

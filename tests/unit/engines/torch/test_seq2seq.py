@@ -112,6 +112,8 @@ def test_what_a_decoder_cannot_hold_is_refused(opened):
         next(opened("whisper").generate(Request(prompt=PROMPT, generate=60)))
     with pytest.raises(DomainError, match="outside the vocabulary"):
         next(opened("t5").generate(Request(prompt=(500,), generate=2)))
+    with pytest.raises(DomainError, match="The prompt is empty"):
+        next(opened("t5").generate(Request(prompt=(), generate=2)))
 
 
 def test_another_kind_of_encoder_is_refused_in_a_sentence(opened):

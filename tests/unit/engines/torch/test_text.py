@@ -13,9 +13,10 @@ import torch  # noqa: TID251 - the bare engine is what sessions are compared wit
 from inferometer.core.errors import DomainError, EngineError, FormatError
 from inferometer.engines.base import Request, Target
 from inferometer.engines.torch import eager
+from inferometer.engines.torch.engine import TorchDevice
 from inferometer.engines.torch.forward import Eager, Static
-from inferometer.engines.torch.modules import _restore_rotary
-from unit.engines.torch.configs import ARRAYS, TEXT, written
+from inferometer.engines.torch.modules import _restore_rotary, scan_notes
+from unit.engines.torch.configs import ARRAYS, RECURRENT, TEXT, written
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # the libraries' own remarks
 
@@ -96,6 +97,20 @@ def test_the_parts_of_an_event_fill_it(opened):
         assert sum(event.parts.values()) == pytest.approx(whole, rel=1e-6)
         assert {"run", "sample", "read"} <= set(event.parts)
         assert "device" not in event.parts
+
+
+@pytest.mark.parametrize("kind", ["llama", "gpt2"])
+def test_a_bare_loop_runs_its_passes_and_nothing_between_them(opened, kind):
+    session, calls = opened(kind), []
+    model_of(session).register_forward_pre_hook(
+        lambda _module, _given, named: calls.append(named["input_ids"].shape[1]), with_kwargs=True
+    )
+    prompt, steps = session.generate(Request(prompt=PROMPT, generate=6, depth=3, bare=True))
+    assert calls == [3, 5, 1, 1, 1, 1, 1]
+    assert (prompt.kind, prompt.tokens, prompt.context, prompt.ids) == ("prefill", 5, 3, ())
+    assert (steps.kind, steps.tokens, steps.context, steps.ids) == ("token", 5, 8, ())
+    assert prompt.parts.keys() == steps.parts.keys() == {"run"}
+    assert [event.kind for event in session.generate(Request(prompt=PROMPT, generate=1, bare=True))] == ["prefill"]
 
 
 def test_a_batch_makes_a_token_for_each_sequence(opened):
@@ -189,6 +204,34 @@ def test_weights_that_are_missing_are_an_error_that_says_so(tmp_path):
     path = written(tmp_path / "empty", TEXT["llama"])
     with pytest.raises(EngineError, match="safetensors"):
         eager.open(Target(path=path.parent, format="safetensors", text=True))
+
+
+@pytest.mark.parametrize("kind", RECURRENT)
+def test_a_profile_says_whose_code_ran_recurrent_layers(tmp_path, monkeypatch, kind):
+    path = written(tmp_path, RECURRENT[kind])
+    session = eager.open(Target(path=path, format="config", text=True, threads=1, unit="cpu"))
+    (note,) = [note for note in session.opened.notes if "recurrent layers" in note]
+    assert "ran transformers' own code, op by op: kernels of mamba-ssm" in note
+    of_gpu = (type(model_of(session)), TorchDevice(unit="gpu", device="cuda:0"))
+    for spec, words in (
+        (None, "much slower; not installed: mamba-ssm, causal-conv1d."),
+        (1, "ran kernels of mamba-ssm"),
+    ):
+        monkeypatch.setattr("inferometer.engines.torch.modules.find_spec", lambda _name, spec=spec: spec)
+        assert words in next(scan_notes(*of_gpu))
+    assert [event.kind for event in session.generate(Request(prompt=PROMPT, generate=3))] == [
+        "prefill",
+        "token",
+        "token",
+    ]
+    session.close()
+    assert not list(scan_notes(torch.nn.Linear, of_gpu[1])), "a model without them says nothing"
+
+
+def test_a_model_that_reads_pictures_beside_its_prompt_is_refused_in_a_sentence(tmp_path):
+    config = {"model_type": "llava", "architectures": ["LlavaForConditionalGeneration"]}
+    with pytest.raises(EngineError, match="LlavaForConditionalGeneration reads pictures beside its prompt"):
+        eager.open(Target(path=written(tmp_path, config), format="config", text=True, unit="cpu"))
 
 
 def test_an_encoder_does_not_generate(tmp_path):

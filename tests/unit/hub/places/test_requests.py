@@ -31,7 +31,7 @@ ASKED = MeasureRequest(
     providers=("CPUExecutionProvider",), precision="f16", optimisation="all", sizes={"n": 4}, inputs={"x": "1.5"},
     options={"session.disable_prepacking": "1"}, limits=ChildLimits(silence_s=5.0, memory_bytes=10), seed=9,
     shape=False, guarded=False, strict=True, energy=False, ignore_memory=True,
-    sustained_s=60.0, cool_down_s=5.0, command="inferometer profile",
+    loop="bare", sustained_s=60.0, cool_down_s=5.0, command="inferometer profile",
 )  # fmt: skip
 JUDGED = Judging(predict=False, device="nvidia-h200", against="openvino", tolerance=Tolerance(relative=0.1))
 

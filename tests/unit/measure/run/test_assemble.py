@@ -3,7 +3,7 @@ import dataclasses
 import pytest
 
 from inferometer.core.codec import decode, document, encode
-from inferometer.core.profile import EnergyFacts, EnergySensor, ModelFacts, OpTime, Phase, Profile
+from inferometer.core.profile import EnergyFacts, EnergySensor, Environment, ModelFacts, OpTime, Phase, Profile
 from inferometer.core.workload import Precision, Workload
 from inferometer.engines.base import Event, Kernel, Opened, Stage
 from inferometer.formats.resolve import read
@@ -297,6 +297,22 @@ def test_the_prediction_of_each_part_stands_beside_it_and_all_of_it_somewhere(cn
     (phase,) = with_prediction(one, other, read("resnet50")).phases
     assert phase.predicted_parts == beside
     assert not beside or sum(beside.values()) == phase.predicted_s
+
+
+def test_the_prediction_of_a_bare_loop_leaves_out_what_it_does_not_do(cnn):
+    parts = {"write": 1.0, "launch": 2.0, "run": 5.0, "read": 0.5, "between": 0.25}
+    expected = dataclasses.replace(
+        cnn, phases=(Phase(name="decode", time_s=sum(parts.values()), high_s=99.0, parts=parts),)
+    )
+    for measured, beside in (({"launch": 1.0, "run": 4.0}, {"launch": 2.0, "run": 5.0}), ({"run": 5.0}, {"run": 7.0})):
+        environment = Environment(host={"loop": "bare"})
+        one = dataclasses.replace(
+            cnn, phases=(Phase(name="decode", time_s=5.0, parts=measured),), environment=environment
+        )
+        (phase,) = with_prediction(one, expected, read("resnet50")).phases
+        assert (phase.predicted_s, phase.predicted_parts) == (7.0, beside)
+        (product,) = with_prediction(dataclasses.replace(one, environment=None), expected, read("resnet50")).phases
+        assert product.predicted_s == sum(parts.values())
 
 
 def test_a_step_of_arrays_is_its_run_or_a_launch_and_the_wait_for_its_end():

@@ -8,10 +8,11 @@ import numpy as np
 import pytest
 
 from inferometer.core.binding import Binding
+from inferometer.core.errors import DomainError, UnknownNameError
 from inferometer.core.graph import Block, Graph, Op, Tensor
 from inferometer.core.profile import Environment, OpTime, Phase
 from inferometer.core.workload import Workload
-from inferometer.engines.base import Event, Kernel, Opened
+from inferometer.engines.base import Capabilities, Event, Kernel, Opened
 from inferometer.measure.bench.plan import Plan
 from inferometer.measure.run import model as running
 from inferometer.measure.run.assemble import _device, _environment, _peak, _top_units, mean_step
@@ -163,8 +164,29 @@ def test_floors_of_more_cores_and_layers_that_beat_theirs_are_remarked():
 # The order that a child gets.
 
 
+def test_a_bare_loop_is_asked_of_an_engine_that_has_one_and_leaves_the_layers_out():
+    graph = SimpleNamespace(name="g", metadata={})
+    prepared = SimpleNamespace(graph=graph, path=Path("m.onnx"), format="onnx", text=True, precision=None)
+    request, saved = MeasureRequest(model="m", loop="bare"), (running.input_shapes, running.index_limits)
+    running.input_shapes, running.index_limits = (lambda *_: {}), (lambda *_: {})
+    try:
+        for bare in (True, False):
+            runtime = SimpleNamespace(name="fake", title="Fake", capabilities=Capabilities(text=True, bare=bare))
+            given = request, runtime, prepared, SimpleNamespace(sizes={}), Workload(prompt=3, generate=4)
+            if bare:
+                order = running._order(*given)
+                assert (order.bare, order.shape) == (True, False)
+            else:
+                with pytest.raises(DomainError, match="Fake loops over a generation itself"):
+                    running._order(*given)
+    finally:
+        running.input_shapes, running.index_limits = saved
+    with pytest.raises(UnknownNameError, match="bear"):
+        MeasureRequest(model="m", loop="bear")
+
+
 def test_everything_asked_for_is_in_the_order():
-    graph = SimpleNamespace(name="g")
+    graph = SimpleNamespace(name="g", metadata={})
     prepared = SimpleNamespace(graph=graph, path=Path("m.onnx"), format="onnx", text=True, precision=None)
     request = MeasureRequest(
         model="m", threads=5, unit="gpu:1", providers=("p",), precision="f16", optimisation="all", options={"k": "v"},

@@ -39,7 +39,7 @@ EVERY = {
     "--size": "heads=2", "--input": "x=5", "--weights": "q4_0", "--activations": "f16", "--threads": "5",
     "--unit": "gpu:1", "--provider": "Cpu", "--optimisation": "basic", "--option": "k=v", "--runs": "11",
     "--seconds": "4s", "--seconds-at-most": "9s", "--warmup": "2", "--timeout": "30s", "--memory-limit": "2GB",
-    "--seed": "8", "--trust": "m.pt2",
+    "--seed": "8", "--trust": "m.pt2", "--loop": "bare",
 }  # fmt: skip
 
 
@@ -51,6 +51,7 @@ def test_every_option_reaches_the_request():
         "providers": ("Cpu",), "optimisation": "basic", "options": {"k": "v"}, "sizes": {"heads": 2},
         "inputs": {"x": "5"}, "seed": 8, "shape": False, "guarded": False, "strict": True, "command": "line",
         "words": "hello", "cases": (), "ignore_memory": True, "trust": ("m.pt2",),
+        "loop": "bare",
     }  # fmt: skip
     assert {name: getattr(found, name) for name in wanted} == wanted
     workload = found.workload
