@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
-from inferometer.core.errors import DomainError, FormatError
+from inferometer.core.errors import DomainError, FormatError, UnitError
 from inferometer.core.frozen import frozen
 from inferometer.core.units import parse_quantity
 from inferometer.known import device as device_named
@@ -169,7 +169,7 @@ def read_regions(path: Path) -> tuple[Region, ...]:
         if not 1 <= len(tables) <= _MOST_REGIONS:
             raise FormatError(f"{path} has {len(tables)} regions; 1 to {_MOST_REGIONS} are taken.", remedy=remedy)
         return tuple(_region(name, table) for name, table in tables.items())
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError, TypeError, ValueError, KeyError) as error:
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError, TypeError, ValueError, KeyError, UnitError) as error:
         raise FormatError(f"{path} is no table of regions ({error}).", remedy=remedy) from None
 
 
