@@ -791,3 +791,14 @@ def test_a_model_that_fits_nowhere_is_refused_with_what_to_change():
     answer = search.plan(small_search(model="llama-3.1-405b"))
     assert "fits on none" in answer.why_not
     assert "--tp" in answer.why_not
+
+
+def test_requests_beyond_the_model_s_context_are_no_plan_but_a_few_are_left_to_the_engine():
+    """Llama 2 takes 4,096 tokens; of lognormal lengths a few of a thousand are longer."""
+    tail = small_search(model="llama-2-7b", prompt=Lengths(kind="lognormal", mean=800, deviation=500))
+    assert search.longest_request(tail) == 4096
+    assert search.ways(tail)
+    assert search.longest_request(small_search()) == 768
+    with pytest.raises(DomainError, match="longer than 4,096 tokens") as refused:
+        search.ways(small_search(model="llama-2-7b", prompt=Lengths(kind="fixed", mean=4090)))
+    assert "longer context" in refused.value.remedy
