@@ -274,7 +274,7 @@ def search_from(model: str, options: dict[str, Any]) -> PlanSearch:
     from inferometer.known import link as link_named
     from inferometer.serving.plans.asked import PlanSearch, draftings, up_between
 
-    limits = {
+    limits: dict[str, Any] = {
         "sequences": _numbers(options["sequences"], "max-num-seqs"),
         "tokens": _numbers(options["tokens_a_step"], "max-num-batched-tokens"),
         "kv": tuple(_format(name) for name in _listed(options["kv"])),

@@ -181,8 +181,10 @@ def _region(name: str, table: Mapping[str, Any]) -> Region:
     up = None
     if "interruptions" in table:
         up = up_between(float(table["interruptions"]), _quantity(table, "cold_start", "s") or COLD_START_S)
-    shares = {name: float(table[name]) for name in ("discount", "availability") if name in table}
-    named = {name: str(table["grid"]) for name in ("grid",) if name in table and grid_named(str(table["grid"]))}
+    shares: dict[str, Any] = {name: float(table[name]) for name in ("discount", "availability") if name in table}
+    grid = table.get("grid")
+    if grid is not None:
+        grid_named(str(grid))  # an unknown one is told before anything is searched
     prices = {device_named(device).name: float(usd) for device, usd in dict(table.get("prices", {})).items()}
     if not 0 <= way_s < 60 or not all(0 <= usd < 1e6 for usd in prices.values()):
         raise ValueError(f"{name} has a way of a minute or more, or a price that nobody pays")
@@ -191,7 +193,7 @@ def _region(name: str, table: Mapping[str, Any]) -> Region:
     return Region(
         name=name, rate_per_s=float(table["rate"]), round_trip_s=way_s, day=day, devices=devices,
         prices=tuple(prices.items()), pue=table.get("pue"), spot=table.get("spot"),
-        most_watts=_quantity(table, "max_power", "W"), replica_up=up, **shares, **named,
+        most_watts=_quantity(table, "max_power", "W"), replica_up=up, grid=grid, **shares,
     )  # fmt: skip
 
 

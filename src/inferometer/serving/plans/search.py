@@ -507,7 +507,7 @@ def _require_context(search: PlanSearch) -> None:
 
 def _asked(search: PlanSearch, way: Way, prompt: int | None = None, generate: int | None = None) -> Question:
     """The question about a replica. The link of a search is between machines: within one, devices have their own."""
-    drafting, drafts = way.drafting, {}
+    drafting, drafts = way.drafting, dict[str, Any]()
     if drafting is not None and drafting.head is None:
         drafts = {"draft": drafting.draft, "draft_length": drafting.length, "acceptance": drafting.acceptance}
     question = ask(
