@@ -297,7 +297,7 @@ def test_a_job_a_day_prices_and_power_are_in_the_search(tmp_path):
     prices.write_text("device,usd_per_hour,note\nNVIDIA-L4,0.5,ours\n")
     found = searched(
         "--tokens", "1e9", "--by", "100h", "--generate", "250", "--day", "0.5,1", "--prices", str(prices),
-        "--max-power", "2kW", "--interruptions", "0.1", "--cold-start", "6min",
+        "--max-power", "2kW", "--interruptions", "0.1", "--cold-start", "6min", "--availability", "0.99",
     )  # fmt: skip
     assert found.rate_per_s == pytest.approx(1e9 / 250 / 360_000)
     assert (found.day, found.prices, found.most_watts) == ((0.5, 1.0), (("nvidia-l4", 0.5),), 2000.0)
@@ -305,7 +305,8 @@ def test_a_job_a_day_prices_and_power_are_in_the_search(tmp_path):
     later = (datetime.now().astimezone() + timedelta(hours=10)).isoformat()
     assert searched("--tokens", "3600", "--by", later, "--generate", "1").rate_per_s == pytest.approx(0.1, rel=1e-3)
     for wrong in (("--tokens", "1e9"), ("--by", "3h", "--rate", "1"), ("--tokens", "1", "--by", "1h", "--rate", "1"),
-                  ("--tokens", "1", "--by", "2001-01-01"), ("--rate", "1", "--day", "x")):  # fmt: skip
+                  ("--tokens", "1", "--by", "2001-01-01"), ("--rate", "1", "--day", "x"),
+                  ("--rate", "1", "--interruptions", "0.1")):  # fmt: skip
         with pytest.raises(click.UsageError):
             searched(*wrong)
     for rows in ("nvidia-l4,x", "nvidia-l4,nan", "nvidia-l4,-1", "nobodys-gpu,1", "nvidia-l4"):

@@ -272,3 +272,22 @@ def test_no_image_or_sound_of_a_test_is_one_of_another_test():
         for index in range(3)
     }  # fmt: skip
     assert len(bodies) == 6
+
+
+@pytest.mark.parametrize(("shared", "found"), [(0, 0), (15, 0), (16, 16), (100, 96), (200, 192)])
+def test_prompts_that_begin_alike_share_what_is_alike_also_within_a_message(shared, found):
+    """A talk whose second prompt is one message more is found up to there; so is the begin of one long message."""
+    words = [f"w{at}" for at in range(200)]
+    prompts = [" ".join(words), " ".join([*words[:shared], *(f"other{at}" for at in range(200 - shared)), "end"])]
+
+    async def play():
+        engine = MockEngine(service(blocks=4000, tokens=2048), asyncio.get_running_loop().time, speed=100.0)
+        for prompt in prompts:
+            asked = engine.ask(len(prompt.split()), 1, server._pieces([("user", prompt)]))
+            await run(engine, anext(asked.tokens()))
+        return engine.metrics()["vllm:prefix_cache_hits_total"]
+
+    assert virtually(play()) == found
+    talk = [("user", "a b c"), ("assistant", "d e"), ("user", "f")]
+    assert server._pieces(talk)[:2] == server._pieces(talk[:2])
+    assert server._pieces(talk) != server._pieces([("user", "a b c"), ("user", "d e"), ("user", "f")])

@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
+from inferometer.cli.commands.plan import _job_seconds
 from inferometer.cli.run import cli
-from inferometer.core.errors import DomainError, FormatError
+from inferometer.core.errors import DomainError, FormatError, UnknownNameError
 from inferometer.core.served import Distribution, LevelFigures, Objective
 from inferometer.core.traffic.demand import Agents
 from inferometer.core.traffic.demand import made_up as made_up_agents
@@ -529,11 +530,65 @@ def test_a_file_of_regions_is_read_and_anything_else_refused(tmp_path):
     (region,) = read_regions(file)
     assert (region.name, region.rate_per_s, region.round_trip_s, region.day) == ("eu", 3.0, 0.03, (0.5, 1.0))
     assert (region.devices, region.prices) == (("nvidia-h100-sxm",), (("nvidia-h100-sxm", 2.5),))
-    wrongs = ("rates = 2", "round_trip = 99", "prices = { nvidia-h100-sxm = -1 }")
+    wrongs = (
+        "rates = 2", "round_trip = 99", "prices = { nvidia-h100-sxm = -1 }", "discount = 'much'",
+        'max_power = "3s"',
+    )  # fmt: skip
     for wrong in ("", "rate = 3", "[eu]", "[eu]\nrate = []", "[[eu]]", *(f"[eu]\nrate = 1\n{more}" for more in wrongs)):
         file.write_text(wrong)
         with pytest.raises(FormatError, match="regions"):
             read_regions(file)
+    file.write_text('[eu]\nrate = 1\ngrid = "atlantis"')
+    with pytest.raises(UnknownNameError, match="catalog grids"):
+        read_regions(file)
+    file.write_text("[eu]\nrate = 1\ninterruptions = -1")
+    with pytest.raises(DomainError, match="0 or more"):
+        read_regions(file)
+
+
+def test_a_region_has_its_own_grid_spot_prices_power_and_interruptions(tmp_path):
+    file = tmp_path / "regions.toml"
+    file.write_text(
+        """
+        [clean]
+        rate = 2
+        grid = "se"
+        [dirty]
+        rate = 2
+        grid = "pl"
+        [spot]
+        rate = 2
+        spot = true
+        availability = 0.999
+        interruptions = 6
+        cold_start = "10min"
+        [dark]
+        rate = 2
+        max_power = "10W"
+        """
+    )
+    regions = read_regions(file)
+    assert regions[2].replica_up == pytest.approx(0.5)
+    found = plan_regions(small_search(tokens=(0,), sequences=(0,), kv=(None,)), regions)
+    clean, dirty, spot, dark = found.regions
+    assert clean.plan.co2e_g_per_hour < 0.2 * dirty.plan.co2e_g_per_hour
+    assert (clean.plan.spare, spot.plan.spare) == (0, 9)  # one of ten is up for 1 − 0.5¹⁰ of the time
+    assert spot.plan.usd_per_hour / spot.plan.count < clean.plan.usd_per_hour / clean.plan.count
+    assert dark.plan is None
+    assert "power binds" in dark.why_not
+
+
+@pytest.mark.parametrize(("by", "days"), [("saturday", (0, 7)), ("Friday", (0, 7)), ("72h", (3, 3))])
+def test_a_job_has_until_the_end_of_a_day_of_the_week(by, days):
+    seconds = _job_seconds({"tokens": "1e9", "by": by, "rate": None, "trace": None})
+    assert days[0] * 86400 <= seconds <= days[1] * 86400
+
+
+def test_interruptions_change_nothing_without_a_share_of_time():
+    asked = ["plan", "llama-3.2-1b", "--rate", "1", "--interruptions", "0.1"]
+    done = CliRunner().invoke(cli, asked)
+    assert done.exit_code == 2
+    assert "--availability" in done.output
 
 
 def test_the_table_of_regions_has_a_row_each_and_their_sum(tmp_path):
@@ -736,3 +791,14 @@ def test_a_model_that_fits_nowhere_is_refused_with_what_to_change():
     answer = search.plan(small_search(model="llama-3.1-405b"))
     assert "fits on none" in answer.why_not
     assert "--tp" in answer.why_not
+
+
+def test_requests_beyond_the_model_s_context_are_no_plan_but_a_few_are_left_to_the_engine():
+    """Llama 2 takes 4,096 tokens; of lognormal lengths a few of a thousand are longer."""
+    tail = small_search(model="llama-2-7b", prompt=Lengths(kind="lognormal", mean=800, deviation=500))
+    assert search.longest_request(tail) == 4096
+    assert search.ways(tail)
+    assert search.longest_request(small_search()) == 768
+    with pytest.raises(DomainError, match="longer than 4,096 tokens") as refused:
+        search.ways(small_search(model="llama-2-7b", prompt=Lengths(kind="fixed", mean=4090)))
+    assert "longer context" in refused.value.remedy

@@ -47,7 +47,7 @@ _DAY = "Loads of equal parts of a day, as shares of --rate, with as many replica
 _PRICES = "A CSV of your own prices: device,usd_per_hour, of one device."
 _INTERRUPTIONS = "Of a spot instance an hour, each --cold-start long: with --availability, spare replicas for them."
 _LINK = "Between machines, and between pools that read and write.  [default: InfiniBand NDR, a machine's own within it]"
-_REGIONS = "A TOML table a region, with its rate, round_trip, day, on and prices: a plan of each, and the sum."
+_REGIONS = "A TOML table a region, with its rate, way, day, prices, grid, spot and more: a plan of each, and the sum."
 _SLO = 'Objectives: "ttft_p95<=1s,tpot_p95<=50ms"; may be repeated.'
 
 
@@ -60,7 +60,7 @@ def _served_options(function: click.decorators.FC) -> click.decorators.FC:
         option("--generate", default="256", metavar="LENGTH", help="Tokens to generate."),
         option("--slo", "objectives", multiple=True, metavar="GOALS", help=_SLO),
         option("--tokens", metavar="N", help="Output tokens to make by a time, instead of --rate: 1e9."),
-        option("--by", metavar="TIME", help="With --tokens: in 72h, or until 2026-11-20."),
+        option("--by", metavar="TIME", help="With --tokens: in 72h, until 2026-11-20, or friday."),
         option("--day", metavar="SHARE,…", help=_DAY),
         option("--tp", metavar="N,…", help="Tensor parallelism to try.  [default: 1,2,4,8]"),
         option("--pp", metavar="N,…", help="Pipeline parallelism to try.  [default: 1, and 2 with the most of --tp]"),
@@ -196,8 +196,9 @@ def _write_launch(folder: Path, model: str, answer: PlanAnswer) -> None:
 
 
 def _job_seconds(options: dict[str, Any]) -> float | None:
-    """How long there is for `--tokens`: a time, or until a date (its begin, by the machine's clock)."""
-    from datetime import datetime
+    """How long there is for `--tokens`: a time, until a date (its begin), or a day of the week (its end)."""
+    import calendar
+    from datetime import datetime, timedelta
 
     from inferometer.core.units import parse_quantity
 
@@ -207,8 +208,14 @@ def _job_seconds(options: dict[str, Any]) -> float | None:
         return None
     if options["rate"] is not None or options["trace"] is not None or options["by"] is None:
         raise click.UsageError("--tokens goes with --by, and without --rate and --trace.")
+    now, days = datetime.now().astimezone(), [calendar.day_name[day].casefold() for day in range(7)]
+    if (named := options["by"].casefold()) in days:  # until its end: the next one, or today
+        end = now.replace(hour=0, minute=0, second=0, microsecond=0) + timedelta(
+            1 + (days.index(named) - now.weekday()) % 7
+        )
+        return (end - now).total_seconds()
     try:
-        seconds = (datetime.fromisoformat(options["by"]).astimezone() - datetime.now().astimezone()).total_seconds()
+        seconds = (datetime.fromisoformat(options["by"]).astimezone() - now).total_seconds()
     except ValueError:
         seconds = parse_quantity(options["by"], "s")
     if not 0 < seconds < _MOST_JOB_S:
@@ -265,9 +272,9 @@ def search_from(model: str, options: dict[str, Any]) -> PlanSearch:
     from inferometer.core.traffic.lengths import listed_lengths, parse_lengths
     from inferometer.core.units import parse_quantity
     from inferometer.known import link as link_named
-    from inferometer.serving.plans.asked import PlanSearch, draftings
+    from inferometer.serving.plans.asked import PlanSearch, draftings, up_between
 
-    limits = {
+    limits: dict[str, Any] = {
         "sequences": _numbers(options["sequences"], "max-num-seqs"),
         "tokens": _numbers(options["tokens_a_step"], "max-num-batched-tokens"),
         "kv": tuple(_format(name) for name in _listed(options["kv"])),
@@ -280,8 +287,9 @@ def search_from(model: str, options: dict[str, Any]) -> PlanSearch:
     prompt = parse_lengths(options["prompt"], column="input_tokens")
     watts, up = options["most_watts"], options["replica_up"]
     if options["interruptions"] is not None:
-        # Between two interruptions it is there for an hour over their rate, and then away until a new one is.
-        up = 1 / (1 + options["interruptions"] * parse_quantity(options["cold_start"], "s") / 3600)
+        if options["availability"] is None:
+            raise click.UsageError("--interruptions makes spare replicas for --availability: say how much of the time.")
+        up = up_between(options["interruptions"], parse_quantity(options["cold_start"], "s"))
     return PlanSearch(
         model=model,
         rate_per_s=rate,

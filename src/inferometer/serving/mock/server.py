@@ -22,6 +22,7 @@ _MOST_BYTES = 64_000_000  # of a request's body
 _SOUND = 25  # tokens of a second that is heard: 40 ms a token, as Qwen2-Audio has it (arXiv:2407.10759)
 _MOST_SOUND_S = 7200  # a header may claim one byte a second
 _SPOKEN = 3  # words of a second that are written down: speech has two to three
+_WORDS = 16  # of a piece of a prompt, whose words are tokens: vLLM's blocks have as many
 _USUAL_TOKENS = 16  # of an answer whose length nobody said, as OpenAI's completions have it
 _STATUS = {200: "OK", 400: "Bad Request", 404: "Not Found", 503: "Service Unavailable", 504: "Gateway Timeout"}
 _REFUSALS = {"too_long": 400, "queue_full": 503, "timeout": 504}
@@ -206,11 +207,14 @@ def _form_fields(body: bytes, kind: str) -> dict[str, bytes]:
 
 
 def _pieces(said: list[tuple[str, str]]) -> tuple[Piece, ...]:
-    """A piece a message, named by all that was said up to its end, with a token a word."""
+    """A few words each, named by all that was said up to their end: prompts that begin alike share those, not more."""
     pieces, before = [], 0
     for role, text in said:
-        before = hash((before, role, text))
-        pieces.append((before, max(1, len(text.split()))))
+        words, before = text.split() or [""], hash((before, role))
+        for at in range(0, len(words), _WORDS):
+            piece = words[at : at + _WORDS]
+            before = hash((before, *piece))
+            pieces.append((before, len(piece)))
     return tuple(pieces)
 
 

@@ -20,6 +20,7 @@ from inferometer.serving.simulate.plan import DRAFT_HEADS, DraftHead
 Goal = Literal["cheapest", "greenest", "smallest"]
 GOALS: tuple[Goal, ...] = ("cheapest", "greenest", "smallest")
 MONTH_H = 730.0  # hours
+COLD_START_S = 300.0  # until a new replica is there, where nobody says: an instance, its image and the weights
 _LONGEST_DRAFT, _WIDEST = 64, 0.5  # tokens; a standard deviation, if half of the requests accept all and half nothing
 _LEAST_SHARE = 0.001  # of a rate: with less there is nothing to plan for
 
@@ -64,6 +65,16 @@ class Drafting:
     def words(self) -> str:
         varying = f" ± {self.spread:g}" if self.spread else ""
         return f"{self.draft} drafts {self.length}, {self.acceptance:g}{varying} accepted"
+
+
+def up_between(interruptions_per_h: float, cold_start_s: float) -> float:
+    """The share of time that a spot instance is there: an hour over their rate, and then away until a new one is."""
+    if not (interruptions_per_h >= 0 and cold_start_s >= 0):
+        raise DomainError(
+            "Interruptions an hour and the time until a new replica is there are 0 or more.",
+            remedy="Write --interruptions 0.05 --cold-start 5min.",
+        )
+    return 1 / (1 + interruptions_per_h * cold_start_s / 3600)
 
 
 def draftings(

@@ -170,7 +170,9 @@ def _drafting(plan: ServingPlan, draft: str | None) -> tuple[list[str], dict[str
     head, length = plan.drafting.head, plan.drafting.length
     if plan.runtime == "vllm":
         method = {"eagle": "eagle3", None: "draft_model"}.get(head, head)
-        asked = {"method": method, "num_speculative_tokens": length} | ({"model": draft} if draft else {})
+        asked: dict[str, Any] = {"method": method, "num_speculative_tokens": length} | (
+            {"model": draft} if draft else {}
+        )
         looked_up = {"prompt_lookup_max": 4, "prompt_lookup_min": 2} if head == "ngram" else {}
         return ["--speculative-config", json.dumps(asked | looked_up)], {}
     if plan.runtime == "sglang":
@@ -183,8 +185,8 @@ def _drafting(plan: ServingPlan, draft: str | None) -> tuple[list[str], dict[str
     if head == "mtp":
         return [], {"speculative_config": {"decoding_type": "MTP", "num_nextn_predict_layers": length}}
     kind = {"eagle": "Eagle", "ngram": "NGram", None: "DraftTarget"}[head]
-    asked = {"decoding_type": kind, "max_draft_len": length} | ({"speculative_model_dir": draft} if draft else {})
-    return [], {"speculative_config": asked}
+    trained = {"speculative_model_dir": draft} if draft else {}
+    return [], {"speculative_config": {"decoding_type": kind, "max_draft_len": length, **trained}}
 
 
 def _script(plan: ServingPlan, server: Server, head: str, machines: int) -> str:

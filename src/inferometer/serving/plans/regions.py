@@ -9,12 +9,14 @@ from __future__ import annotations
 from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
-from inferometer.core.errors import DomainError, FormatError
+from inferometer.core.errors import DomainError, FormatError, UnitError
 from inferometer.core.frozen import frozen
 from inferometer.core.units import parse_quantity
 from inferometer.known import device as device_named
+from inferometer.known import grid as grid_named
+from inferometer.predict.flags import options_from
 from inferometer.predict.sweep.engines import spread_over
-from inferometer.serving.plans.asked import PlanAnswer, PlanSearch
+from inferometer.serving.plans.asked import COLD_START_S, PlanAnswer, PlanSearch, up_between
 from inferometer.serving.plans.search import all_configurations, plan_of
 
 if TYPE_CHECKING:
@@ -24,14 +26,21 @@ if TYPE_CHECKING:
     from inferometer.serving.plans.asked import ServingPlan
     from inferometer.serving.plans.search import Configuration
 
-_FIELDS = {"rate", "round_trip", "day", "on", "prices"}
+# What a region may have of its own. Those of the second row are as the options of the same names.
+_FIELDS = {
+    "rate", "round_trip", "day", "on", "prices",
+    "grid", "pue", "spot", "max_power", "discount", "availability", "interruptions", "cold_start",
+}  # fmt: skip
 _MOST_REGIONS = 64
 _FROM_AFAR = frozenset({"ttft", "e2e"})  # what waits for the way; tokens after the first come at the servers' pace
 
 
 @frozen
 class Region:
-    """`devices` are those to choose from there, and `prices` USD an hour of one; empty: as everywhere."""
+    """`devices` are those to choose from there, and `prices` USD an hour of one; empty or None: as everywhere.
+
+    `replica_up` is the share of time in which a replica is there, `grid` whose electricity it runs on.
+    """
 
     name: str
     rate_per_s: float
@@ -39,6 +48,13 @@ class Region:
     day: tuple[float, ...] = ()
     devices: tuple[str, ...] = ()
     prices: tuple[tuple[str, float], ...] = ()
+    grid: str | None = None
+    pue: str | float | None = None
+    spot: bool | None = None
+    most_watts: float | None = None
+    discount: float | None = None
+    availability: float | None = None
+    replica_up: float | None = None
 
     def asked(self, search: PlanSearch) -> PlanSearch:
         """The search as this region has it; an objective below the way to its servers cannot be met."""
@@ -52,9 +68,13 @@ class Region:
                     remedy="Put servers nearer to the users, or allow more.",
                 )
             objectives.append(replace(goal, limit_s=left))
+        own = ("most_watts", "discount", "availability", "replica_up")
+        placed = {name: value for name in ("grid", "pue", "spot") if (value := getattr(self, name)) is not None}
         return replace(
             search, rate_per_s=self.rate_per_s, objectives=tuple(objectives), day=self.day or search.day,
             devices=self.devices or search.devices, prices=self.prices or search.prices,
+            options=options_from(placed, search.options),
+            **{name: value for name in own if (value := getattr(self, name)) is not None},
         )  # fmt: skip
 
 
@@ -140,7 +160,7 @@ def _is_there(search: PlanSearch, configuration: Configuration) -> bool:
 
 
 def read_regions(path: Path) -> tuple[Region, ...]:
-    """A TOML table a region: `[eu]`, `rate = 20`, `round_trip = "30ms"`, `day = […]`, `on = […]`, `prices = {…}`."""
+    """A TOML table a region, as `[eu]`, `rate = 20`, `round_trip = "30ms"`, `grid = "de"`, `spot = true`."""
     import tomllib  # noqa: PLC0415 - for this alone
 
     remedy = 'Write a table a region: [eu], rate = 20, round_trip = "30ms", day = [0.2, 1].'
@@ -149,7 +169,7 @@ def read_regions(path: Path) -> tuple[Region, ...]:
         if not 1 <= len(tables) <= _MOST_REGIONS:
             raise FormatError(f"{path} has {len(tables)} regions; 1 to {_MOST_REGIONS} are taken.", remedy=remedy)
         return tuple(_region(name, table) for name, table in tables.items())
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError, TypeError, ValueError, KeyError) as error:
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError, TypeError, ValueError, KeyError, UnitError) as error:
         raise FormatError(f"{path} is no table of regions ({error}).", remedy=remedy) from None
 
 
@@ -157,8 +177,14 @@ def _region(name: str, table: Mapping[str, Any]) -> Region:
     if not isinstance(table, dict) or not table.keys() <= _FIELDS or "rate" not in table:
         known = ", ".join(sorted(_FIELDS))
         raise ValueError(f"{name} needs a rate, and has nothing but {known}")
-    way = table.get("round_trip", 0.0)
-    way_s = parse_quantity(way, "s") if isinstance(way, str) else float(way)
+    way_s = _quantity(table, "round_trip", "s") or 0.0
+    up = None
+    if "interruptions" in table:
+        up = up_between(float(table["interruptions"]), _quantity(table, "cold_start", "s") or COLD_START_S)
+    shares: dict[str, Any] = {name: float(table[name]) for name in ("discount", "availability") if name in table}
+    grid = table.get("grid")
+    if grid is not None:
+        grid_named(str(grid))  # an unknown one is told before anything is searched
     prices = {device_named(device).name: float(usd) for device, usd in dict(table.get("prices", {})).items()}
     if not 0 <= way_s < 60 or not all(0 <= usd < 1e6 for usd in prices.values()):
         raise ValueError(f"{name} has a way of a minute or more, or a price that nobody pays")
@@ -166,5 +192,11 @@ def _region(name: str, table: Mapping[str, Any]) -> Region:
     day = tuple(float(share) for share in table.get("day", ()))
     return Region(
         name=name, rate_per_s=float(table["rate"]), round_trip_s=way_s, day=day, devices=devices,
-        prices=tuple(prices.items()),
+        prices=tuple(prices.items()), pue=table.get("pue"), spot=table.get("spot"),
+        most_watts=_quantity(table, "max_power", "W"), replica_up=up, grid=grid, **shares,
     )  # fmt: skip
+
+
+def _quantity(table: Mapping[str, Any], name: str, unit: str) -> float | None:
+    value = table.get(name)
+    return parse_quantity(value, unit) if isinstance(value, str) else None if value is None else float(value)

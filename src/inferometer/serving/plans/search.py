@@ -75,6 +75,7 @@ _TRIES_OF_POOLS = 6  # simulations of plans with a pool that reads prompts
 _WORTH_SHOWING = 2.0  # times what the best plan costs: pools beyond that are not tried
 _SIMULATED_OF_POOLS = 12  # replicas of both; of more pools a share is simulated
 _MOST_OTHERS, _TRIES_OF_OTHERS = 6, 3  # devices beside those of the best plans, and simulations for each
+_REFUSED = 0.01  # of the requests: with more of them beyond the model's context there is no plan
 _TEMPLATE, _LENGTHS = 64, 256  # tokens that a chat's template adds (Llama 3.1's some 40), and steps of the limit
 _WORTH_PROCESSES = 150  # ways to serve a model: some three seconds of one core
 _LEAST_CORES, _MOST_PROCESSES = 4, 16  # with two, beginning a process costs what it saves
@@ -336,6 +337,7 @@ def ways(search: PlanSearch) -> list[Way]:
     in a pipeline: vLLM has none there (docs, "Speculative Decoding").
     """
     graph = model_graph(search.model)
+    _require_context(search)
     for drafting in search.drafts:
         _require_drafts(search.model, graph, drafting)
     shared, experts = search.tp or _TP, any(op.kind == "moe_experts" for _, op in graph.ops())
@@ -466,26 +468,46 @@ def longest_request(search: PlanSearch) -> int:
 
     With room for the words that a chat's template adds, and no more than the model's own context.
     """
-    if search.trace is not None:
-        longest = int((search.trace.input_tokens + search.trace.output_tokens).max())
-    else:
-        rng = np.random.default_rng(search.seed)
-        drawn = (draw(lengths, _MOST_REQUESTS, rng) for lengths in (search.prompt, search.generate))
-        longest = int(sum(lengths.max() for lengths in drawn))
-    rounded = -(-(longest + _TEMPLATE) // _LENGTHS) * _LENGTHS
+    rounded = -(-(int(_lengths_of(search).max()) + _TEMPLATE) // _LENGTHS) * _LENGTHS
     context = _context(search.model)
     return rounded if context is None else min(rounded, context)
 
 
+def _lengths_of(search: PlanSearch) -> Any:
+    """Tokens of whole requests: a trace's own, or many that are drawn."""
+    if search.trace is not None:
+        return search.trace.input_tokens + search.trace.output_tokens
+    rng = np.random.default_rng(search.seed)
+    return draw(search.prompt, _MOST_REQUESTS, rng) + draw(search.generate, _MOST_REQUESTS, rng)
+
+
 def _context(model: Any) -> int | None:
-    """The longest sequence of a catalog's model, where it is known."""
-    known = model_named(model).context if isinstance(model, str) and row_named("models", model) else None
-    return None if known is None else int(float(known))
+    """The longest sequence that an engine takes of a catalog's model: what its config says, before what was published.
+
+    Engines read `max_position_embeddings` (vLLM's derived_max_model_len), and refuse requests beyond it.
+    """
+    if not isinstance(model, str) or not row_named("models", model):
+        return None
+    row = model_named(model)
+    known = row.config.get("max_position_embeddings") or (None if row.context is None else float(row.context))
+    return None if known is None else int(known)
+
+
+def _require_context(search: PlanSearch) -> None:
+    """A plan for requests that its engine refuses is none; a few at the end of a distribution are left to it."""
+    context = _context(search.model)
+    beyond = 0.0 if context is None else float(np.mean(_lengths_of(search) > context))
+    if beyond > _REFUSED:
+        raise DomainError(
+            f"{beyond:.0%} of the requests are longer than {context:,} tokens, which is all that engines take of "
+            f"{search.model}: the longest has {int(_lengths_of(search).max()):,}.",
+            remedy="Name a model with a longer context, or shorten --prompt, --generate or the trace.",
+        )
 
 
 def _asked(search: PlanSearch, way: Way, prompt: int | None = None, generate: int | None = None) -> Question:
     """The question about a replica. The link of a search is between machines: within one, devices have their own."""
-    drafting, drafts = way.drafting, {}
+    drafting, drafts = way.drafting, dict[str, Any]()
     if drafting is not None and drafting.head is None:
         drafts = {"draft": drafting.draft, "draft_length": drafting.length, "acceptance": drafting.acceptance}
     question = ask(
