@@ -11,14 +11,15 @@ activations; see `footprint`.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
+from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
 from inferometer.core.graph import Tensor
+from inferometer.core.kept import Kept
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
     from inferometer.core.graph import Block, Graph, Op
 
@@ -26,10 +27,10 @@ _PASSING = ("activation", "index")
 
 
 @dataclass(slots=True)
-class _Life:
-    """A buffer's size, the step it is made at and the last step that reads it."""
+class Life:
+    """A buffer: the tensor that it holds, the step it is made at and the last step that reads it."""
 
-    size: Any
+    tensor: Tensor
     born: int
     last: int
 
@@ -38,12 +39,11 @@ class _Life:
 class _Record:
     """What a walk over the ops has found: every buffer, and the one each name stands for now."""
 
-    size_of: Callable[[Tensor], Any]
-    lives: list[_Life] = field(default_factory=list)
-    current: dict[str, _Life] = field(default_factory=dict)
+    lives: list[Life] = field(default_factory=list)
+    current: dict[str, Life] = field(default_factory=dict)
 
-    def make(self, name: str, tensor: Tensor, step: int) -> _Life:
-        life = _Life(size=self.size_of(tensor), born=step, last=step)
+    def make(self, name: str, tensor: Tensor, step: int) -> Life:
+        life = Life(tensor, born=step, last=step)
         self.lives.append(life)
         self.current[name] = life
         return life
@@ -58,12 +58,31 @@ class _Record:
             self.current[name].last = step
 
 
-def live_bytes(graph: Graph, size_of: Callable[[Tensor], Any]) -> list[tuple[str, Any]]:
-    """The ops in the order they run, by their full names, with the bytes of activations alive while each does.
+_lives = Kept(256)  # a graph is laid out once for every way in which engines and formats run it, and lives the same
+
+
+def lives_of(graph: Graph) -> tuple[list[str], list[Life]]:
+    """The ops in the order they run, by their full names, and every buffer.
 
     Repetitions in which nothing new can happen are left out; see `_repetitions`.
     """
-    record = _Record(size_of)
+    return _lives.get_or_make("lives", (graph,), lambda: _walked(graph))
+
+
+def live_bytes(graph: Graph, size_of: Callable[[Tensor], Any]) -> list[tuple[str, Any]]:
+    """Each op with the bytes of activations alive while it runs."""
+    names, lives = lives_of(graph)
+    # One more than there are steps: what lives to the last one dies after it.
+    changes: list[Any] = [0] * (len(names) + 1)
+    for life in lives if names else ():
+        size = size_of(life.tensor)
+        changes[life.born] = changes[life.born] + size
+        changes[life.last + 1] = changes[life.last + 1] - size
+    return list(zip(names, accumulate(changes[:-1]), strict=True))
+
+
+def _walked(graph: Graph) -> tuple[list[str], list[Life]]:
+    record = _Record()
     for tensor in graph.inputs:
         if tensor.role in _PASSING:
             record.make(tensor.name, tensor, 0)
@@ -71,12 +90,10 @@ def live_bytes(graph: Graph, size_of: Callable[[Tensor], Any]) -> list[tuple[str
     for step, (block, op, repetition) in enumerate(_steps(graph)):
         names.append(block.full_name(op.name, repetition))
         _run(op, block, repetition, step, record)
-    if not names:
-        return []
     for tensor in graph.outputs:
-        if tensor.name in record.current:
+        if names and tensor.name in record.current:
             record.current[tensor.name].last = len(names) - 1
-    return list(zip(names, _totals(record.lives, len(names)), strict=True))
+    return names, record.lives
 
 
 def _steps(graph: Graph) -> Iterator[tuple[Block, Op, int]]:
@@ -140,16 +157,3 @@ def _run(op: Op, block: Block, repetition: int, step: int, record: _Record) -> N
             record.current[name] = seen
         elif tensor.role in _PASSING:
             record.make(name, tensor, step)
-
-
-def _totals(lives: list[_Life], steps: int) -> list[Any]:
-    # One more than there are steps: what lives to the last one dies after it.
-    changes: list[Any] = [0] * (steps + 1)
-    for life in lives:
-        changes[life.born] = changes[life.born] + life.size
-        changes[life.last + 1] = changes[life.last + 1] - life.size
-    totals, alive = [], 0
-    for change in changes[:steps]:
-        alive = alive + change
-        totals.append(alive)
-    return totals

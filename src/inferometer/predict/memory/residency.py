@@ -18,7 +18,7 @@ from inferometer.core.frozen import frozen
 from inferometer.core.graph import Graph, Op
 from inferometer.predict.exact import larger
 from inferometer.predict.memory.footprint import cache_growth, footprint, inner_bytes, is_cached, resident
-from inferometer.predict.memory.liveness import live_bytes
+from inferometer.predict.memory.liveness import lives_of
 from inferometer.predict.parallel import Scale, is_layer, stage_share
 from inferometer.predict.work.count import unknown_sizes
 from inferometer.predict.work.polynomial import (
@@ -299,13 +299,21 @@ def _timeline(graph: Graph, placed: list[list[Placed]], caches: list[_Cache], te
     if _is_loose(graph, binding):
         return None
     try:
-        alive = [Polynomial.of(size) for _, size in live_bytes(graph, _sizes(placed, binding))]
+        names, lives = lives_of(graph)
+        size_of = _sizes(placed, binding)
+        sizes = [Polynomial.of(size_of(life.tensor)) for life in lives]
         kept = [Polynomial.of(resident(graph, binding.nbytes, "state")), Polynomial.of(_cache_bytes(caches, binding))]
     except (NotPolynomialError, TypeError):
         return None
-    monomials = monomials_of([*alive, *kept])
+    monomials = monomials_of([*sizes, *kept])
+    bytes_of = coefficients(sizes, monomials)
+    # What each step begins with, and what is gone once the one before it has run, in the order of the buffers.
+    changes = np.zeros((len(names) + 1, len(monomials)))
+    if names and lives:
+        steps = [step for life in lives for step in (life.born, life.last + 1)]
+        np.add.at(changes, steps, np.stack([bytes_of, -bytes_of], axis=1).reshape(-1, len(monomials)))
     # Without the rows that are nowhere above another one: sizes are never negative, so they are never the fullest.
-    rows = coefficients(alive, monomials)
+    rows = np.cumsum(changes[:-1], axis=0)
     found: list[Any] = []
     for row in sorted(rows, key=np.sum, reverse=True):
         if not any((row <= above).all() for above in found):
@@ -318,7 +326,7 @@ def _is_loose(graph: Graph, binding: Binding) -> bool:
     """Caches outside of attention ops, loops, and sizes that only the data tells are counted the long way."""
     unknown = unknown_sizes(graph, binding)
     for _, op in graph.ops():
-        if op.kind == "control" or op.symbols & unknown:
+        if op.kind == "control" or (unknown and op.symbols & unknown):
             return True
         if op.kind != "attention" and any(tensor.role == "kv" for tensor in (*op.inputs, *op.outputs)):
             return True

@@ -25,7 +25,7 @@ from inferometer.predict.sweep.sinks import ENCODERS
 if TYPE_CHECKING:
     from inferometer.predict.sweep.grid import Study
 
-ENGINES = "local (this process), local:N (N processes), dask://HOST:PORT"
+ENGINES = "local (this process), local:N (N processes, with this one), dask://HOST:PORT"
 _AHEAD = 2  # chunks under way for each worker: one that is computed, one that waits
 _ANSWER_S = 5.0  # that a scheduler has to answer; it may be starting
 
@@ -69,10 +69,22 @@ def engine_for(address: str, study: Study) -> Iterator[Run]:
     elif (processes := _process_count(address)) == 1:
         yield lambda chunks, form: (work(study, chunk, form) for chunk in chunks)
     else:
-        with _processes(processes, study) as submit:
-            yield lambda chunks, form: _in_order(
-                lambda chunk: submit(_work_here, chunk, form), chunks, _AHEAD * processes
-            )
+        # This process is one of them: what it computes itself travels nowhere.
+        with _processes(processes - 1, study) as submit:
+            started = submit(_is_begun)
+
+            def shared(chunks: Iterable[SweepChunk], form: str | None) -> Iterator[Done]:
+                left = iter(chunks)
+                while not started.done() and (chunk := next(left, None)) is not None:
+                    yield work(study, chunk, form)
+                yield from _in_order(
+                    lambda chunk: submit(_work_here, chunk, form),
+                    left,
+                    _AHEAD * (processes - 1),
+                    here=lambda chunk: work(study, chunk, form),
+                )
+
+            yield shared
 
 
 Spread = Callable[[Callable[[Any], Any], Iterable[Any]], Iterator[Any]]
@@ -102,15 +114,26 @@ def _process_count(address: str) -> int:
     return processes
 
 
-def _in_order(submit: Callable[[Any], Any], items: Iterable[Any], most: int) -> Iterator[Any]:
-    """Results in the order of the items, with no more than `most` under way."""
-    from concurrent.futures import BrokenExecutor  # noqa: PLC0415 - one process does without
+def _in_order(
+    submit: Callable[[Any], Any], items: Iterable[Any], most: int, *, here: Callable[[Any], Any] | None = None
+) -> Iterator[Any]:
+    """Results in the order of the items, with no more than `most` under way.
+
+    `here` computes one in this process, while there are enough under way and the next one is not done.
+    """
+    from concurrent.futures import BrokenExecutor, Future  # noqa: PLC0415 - one process does without
 
     waiting: deque[Any] = deque()
     try:
         for item in items:
-            waiting.append(submit(item))
-            if len(waiting) >= most:
+            if here is None or sum(not each.done() for each in waiting) < most:
+                waiting.append(submit(item))
+            else:
+                own: Future[Any] = Future()
+                own.set_result(here(item))
+                waiting.append(own)
+            # Of what was computed here no more stands waiting for its turn than is under way elsewhere.
+            while len(waiting) >= most and (here is None or waiting[0].done() or len(waiting) >= 2 * most):
                 yield waiting.popleft().result()
         while waiting:
             yield waiting.popleft().result()
@@ -157,6 +180,10 @@ def _end_with_parent() -> None:
     if parent is not None:
         connection.wait([parent.sentinel])
         os._exit(1)
+
+
+def _is_begun() -> bool:
+    return _study is not None
 
 
 def _work_here(chunk: SweepChunk, form: str | None) -> Done:

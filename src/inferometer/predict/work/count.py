@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from inferometer.core.binding import Binding
 from inferometer.core.dims import Expression, Symbol, symbols_in
 from inferometer.core.frozen import frozen
+from inferometer.core.kept import Kept
 from inferometer.core.work import Work
 from inferometer.predict.work.rules import covered, work_of
 
@@ -88,6 +89,9 @@ def with_formats(graph: Graph, binding: Binding) -> Binding:
     return replace(binding, precision=filled)
 
 
+_named = Kept()  # the sizes that the ops of a graph name
+
+
 def unknown_sizes(graph: Graph, binding: Binding) -> frozenset[str]:
     """Symbols that neither the binding has nor a workload could bind: sizes that depend on the data.
 
@@ -96,7 +100,9 @@ def unknown_sizes(graph: Graph, binding: Binding) -> frozenset[str]:
     # What an input of the graph is called a workload can bind; a size that first stands further in comes out of the
     # data.
     known = SYMBOLS.union(binding.sizes, *(tensor.symbols for tensor in graph.inputs))
-    return frozenset().union(*(op.symbols for _, op in graph.ops())) - known
+    return (
+        _named.get_or_make("sizes", (graph,), lambda: frozenset().union(*(op.symbols for _, op in graph.ops()))) - known
+    )
 
 
 def _own_symbols(op: Op) -> frozenset[str]:
