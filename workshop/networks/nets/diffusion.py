@@ -13,6 +13,7 @@ from diffusers import (
     AutoencoderKLWan,
     CogVideoXTransformer3DModel,
     ControlNetModel,
+    HunyuanDiT2DModel,
     PixArtTransformer2DModel,
     SanaTransformer2DModel,
     UNet2DConditionModel,
@@ -116,6 +117,27 @@ class Turning(nn.Module):
         return self.net(latents, words, time, image_rotary_emb=turns, return_dict=False)[0]
 
 
+class Hunyuan(nn.Module):
+    """Hunyuan-DiT with its table of turned positions, which is made once a picture, and with no padding in its texts."""
+
+    def __init__(self):
+        super().__init__()
+        self.net = HunyuanDiT2DModel(
+            in_channels=4, patch_size=2, sample_size=128, hidden_size=1408, num_layers=40, mlp_ratio=4.3637,
+            use_style_cond_and_image_meta_size=False,
+        )  # fmt: skip
+
+    def forward(self, latents, time, words, sentences):
+        rows = latents.shape[2] // 2 * (latents.shape[3] // 2)
+        turns = latents.new_empty(rows, 88), latents.new_empty(rows, 88)
+        told = (latents.new_ones(each.shape[:2]) for each in (words, sentences))
+        return self.net(
+            latents, time, encoder_hidden_states=words, text_embedding_mask=next(told),
+            encoder_hidden_states_t5=sentences, text_embedding_mask_t5=next(told), image_rotary_emb=turns,
+            return_dict=False,
+        )[0]  # fmt: skip
+
+
 def _unet(text, heads, linear):
     return UNet2DConditionModel(
         sample_size=64, cross_attention_dim=text, attention_head_dim=heads, use_linear_projection=linear
@@ -160,6 +182,9 @@ def nets():
         "sana/decoder": Net(make=_sana_vae, inputs=((1, 32, 32, 32),), step=1),
         "sana-4.8b/transformer": Net(
             make=lambda: _sana(num_layers=60), inputs=((1, 32, 32, 32), (1, 300, 2304), time), step=1, published="4.7B"
+        ),
+        "hunyuan-dit/transformer": Net(
+            make=Hunyuan, inputs=((1, 4, 128, 128), time, (1, 77, 1024), (1, 256, 2048)), step=2, published="1.5B"
         ),
         # Videos at the frames and sides that their cards give: 81 of 832 × 480; 49, and 81 of 1360 × 768.
         "wan2.1-1.3b/transformer": Net(

@@ -66,7 +66,7 @@ def test_heads_that_do_not_divide_are_refused():
 VGG, DENSENET, MOBILENET, YOLO = (
     ROWS[name]["config"] for name in ("vgg16", "densenet121", "mobilenet-v3-large", "yolov8n")
 )
-SWIN, UNET, MAMBA2, PHI = (CONFIGS[name] for name in ("swin", "unet_sdxl", "mamba2", "phi"))
+SWIN, UNET, MAMBA2, PHI, SD3 = (CONFIGS[name] for name in ("swin", "unet_sdxl", "mamba2", "phi", "sd3_dual"))
 
 
 def layers_of(**changes):
@@ -90,6 +90,8 @@ def layers_of(**changes):
         (UNET, {"up_block_types": ["UpBlock2D"] * 3}, "up_block_types must mirror down_block_types"),
         (UNET, {"transformer_layers_per_block": [1, 2]}, "has 2 entries for 3 levels"),
         (UNET, {"attention_head_dim": [2, 5, 4]}, "5 heads, which do not divide 24 channels"),
+        (SD3, {"dual_attention_layers": [1, 2]}, "dual_attention_layers must be the first layers"),
+        (SD3, {"dual_attention_layers": [0, 1, 2, 3]}, "and not the last"),
         (MAMBA2, {"num_heads": 11}, "times head_dim must be expand × hidden_size, which is 96"),
         (PHI, {"partial_rotary_factor": 0.0}, "must be over 0 and at most 1, and is 0.0"),
         (PHI, {"partial_rotary_factor": 1.1}, "must be over 0 and at most 1, and is 1.1"),
