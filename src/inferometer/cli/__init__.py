@@ -86,8 +86,7 @@ def main() -> None:
     import gc
     from contextlib import nullcontext
 
-    from inferometer.cli.interrupts import interrupted_again
-    from inferometer.cli.run import run
+    from inferometer.cli.run import interrupted_again, run
 
     sys.unraisablehook = interrupted_again
     gc.set_threshold(100_000)  # values live as long as the command: to look for garbage among them takes a tenth of it

@@ -1,10 +1,15 @@
 """Run a command, and complete one in a shell. Every error is printed in this one place."""
 
+import _thread
 import errno
 import importlib
 import keyword
+import signal
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from types import FrameType
 from typing import Any
 
 import click
@@ -12,10 +17,45 @@ from click.shell_completion import CompletionItem
 
 from inferometer.cli import COMMANDS, front_page, old_spellings
 from inferometer.cli.encoding import lead_nowhere, output_failure, write_message
-from inferometer.cli.interrupts import TERMINATED, interrupted_by_sigterm
 from inferometer.core import notices, settings
 from inferometer.core.errors import InferometerError, UnknownNameError
 from inferometer.version import __version__
+
+# Ctrl-C and SIGTERM: at whatever moment they come, a command ends, and leaves nothing half-written.
+
+TERMINATED = 128 + signal.SIGTERM  # what shells give for it
+
+
+def interrupted_again(unraisable: Any) -> None:
+    """Python drops an exception in a callback, such as a weak reference's; Ctrl-C is meant at that moment too."""
+    if unraisable.exc_type is KeyboardInterrupt:
+        _thread.interrupt_main()
+    else:
+        sys.__unraisablehook__(unraisable)
+
+
+@contextmanager
+def interrupted_by_sigterm() -> Iterator[Callable[[], bool]]:
+    """SIGTERM would end the process at once, with runs and files half-written and children that go on.
+
+    It interrupts instead, as Ctrl-C does, so that whatever Ctrl-C keeps is kept. Yields whether it came.
+    """
+    came = False
+
+    def interrupt(_: int, __: FrameType | None) -> None:
+        nonlocal came
+        came = True
+        raise KeyboardInterrupt
+
+    if threading.current_thread() is not threading.main_thread():
+        yield lambda: False
+        return
+    before = signal.signal(signal.SIGTERM, interrupt)
+    try:
+        yield lambda: came
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
 
 _INTERRUPTED = 130
 _FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO})  # what writing to a full disk ends with

@@ -2,7 +2,7 @@
 
 It is data, never code. The verbs are known ones; a runtime, a provider and a device are names, never paths; and a model
 is a catalog name, or a list of its own files by the hash of what is in them. Which names there are is asked where the
-job runs: see hub/places/admission.py.
+job runs: see hub/agent/carrying_out.py.
 """
 
 from __future__ import annotations

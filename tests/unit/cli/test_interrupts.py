@@ -8,7 +8,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from inferometer.cli.interrupts import interrupted_again
+from inferometer.cli.run import interrupted_again
 
 
 def test_ctrl_c_in_a_callback_is_raised_again(monkeypatch):

@@ -41,8 +41,15 @@ from inferometer.engines.litert.mapping import (
     kernel_events,
     layers_of_kernels,
 )
-from inferometer.engines.litert.ports import FileTensor, check_inputs, concrete, tensors_of
-from inferometer.engines.litert.session import operators_of, partitions_of, placed
+from inferometer.engines.litert.session import (
+    FileTensor,
+    check_inputs,
+    concrete,
+    operators_of,
+    partitions_of,
+    placed,
+    tensors_of,
+)
 from inferometer.engines.llamacpp.library import choose_devices
 from inferometer.engines.llamacpp.session import read_chunk
 from inferometer.engines.onnx_nodes import name_nodes, open_sizes, require_sizes, topology_of

@@ -4,8 +4,7 @@ import pytest
 
 from inferometer.core.errors import CatalogError
 from inferometer.known import device
-from inferometer.known.cores import core_aliases, core_design
-from inferometer.known.hardware import usable_rules
+from inferometer.known.hardware import core_aliases, core_design, usable_rules
 
 PHONE = """
 [sources.sheet]

@@ -11,7 +11,7 @@ from inferometer.known.machine.detect import detect_host, fields, gpus, limits, 
 from inferometer.known.machine.detect import windows as windows_module
 from inferometer.known.machine.health import judge, overall, take
 from inferometer.known.machine.health import linux as health_linux
-from inferometer.known.machine.health.linux_state import parse_get_throttled, parse_kernel_log
+from inferometer.known.machine.health.linux import parse_get_throttled, parse_kernel_log
 from inferometer.known.machine.health.portable import parse_pmset_therm
 
 HOSTS = Path(__file__).parents[2] / "data" / "hosts"

@@ -9,7 +9,7 @@ from fakes.recorded_machine import RecordedMachine
 from inferometer.known.machine.detect import detect_host
 from inferometer.known.machine.health import linux, portable
 from inferometer.known.machine.health.gpu_state import gpu_states
-from inferometer.known.machine.health.linux_state import PATTERNS, linux_state, parse_get_throttled, parse_kernel_log
+from inferometer.known.machine.health.linux import PATTERNS, linux_state, parse_get_throttled, parse_kernel_log
 from inferometer.known.machine.health.readings import Absent, CpuTime, ProcessTime, QuotaCounts
 
 LINUX = RecordedMachine(system="Linux", architecture="x86_64")

@@ -9,7 +9,7 @@ from fakes.every import every
 from inferometer.core.device import Device
 from inferometer.core.errors import UnknownNameError
 from inferometer.known import device, devices
-from inferometer.known.cores import core_aliases
+from inferometer.known.hardware import core_aliases
 from inferometer.known.names import match_device
 from inferometer.known.names.match import phrases
 from inferometer.known.names.words import name_table

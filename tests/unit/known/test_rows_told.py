@@ -8,8 +8,8 @@ from inferometer.core.device import Sourced
 from inferometer.core.errors import CatalogError
 from inferometer.core.workload import Precision
 from inferometer.known import hardware, places, reference, schedulers, zoo
-from inferometer.known.cores import _design
 from inferometer.known.engines import EngineRank, _descriptor, costs_of, version_numbers
+from inferometer.known.hardware import _design
 from inferometer.known.load import read_rows
 
 SOURCES = '[sources.s]\ntitle = "T"\nurl = "U"\ndate = "2025"\n'

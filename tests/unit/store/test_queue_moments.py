@@ -16,9 +16,8 @@ from inferometer.core.job import JobEvent
 from inferometer.store.errors import LeaseLostError
 from inferometer.store.queue import shares
 from inferometer.store.queue.devices import Registrar
-from inferometer.store.queue.fleet import Fleet
+from inferometer.store.queue.fleet import Fleet, grade
 from inferometer.store.queue.shares import Turn, rank
-from inferometer.store.queue.trust import grade
 from inferometer.store.queue.values import FleetDevice, LeaseCheck, LeaseTiming, NewDevice, NewJob, Wanted, fails_often
 from inferometer.store.queue.wanted import fits, read, refuse_unfitting, written
 from unit.store.conftest import START

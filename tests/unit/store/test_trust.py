@@ -2,7 +2,7 @@
 
 import pytest
 
-from inferometer.store.queue.trust import grade
+from inferometer.store.queue.fleet import grade
 from inferometer.store.queue.values import LeaseCheck
 
 

@@ -10,8 +10,8 @@ from inferometer.core.finding import Finding
 from inferometer.core.profile import Environment, Headline, ModelFacts, Phase
 from inferometer.understand.findings import FINDERS
 from inferometer.understand.findings.bounds import _slowest
+from inferometer.understand.findings.overheads import _by_expert, _over_prediction
 from inferometer.understand.findings.times import _article, _shape_words
-from inferometer.understand.findings.tokens import _by_expert, _over_prediction
 from inferometer.understand.residual import KindGap, _alike
 from unit.understand.explain_cases import CPU, GPU, case_of, computing, forward, moving, op, profile, text
 

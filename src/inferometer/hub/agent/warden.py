@@ -32,9 +32,8 @@ from inferometer.core.units import format_quantity
 from inferometer.hub.agent.carrying_out import MADE, failed
 from inferometer.hub.agent.runner import LEASE, EventLog, alone, refuse
 from inferometer.hub.box import process, seccomp
-from inferometer.hub.box.cgroups import JobCgroup, place_here, scope_of
 from inferometer.hub.box.entering import EntryPlan
-from inferometer.hub.box.found import in_bubblewrap, in_scope, means_here
+from inferometer.hub.box.found import JobCgroup, in_bubblewrap, in_scope, means_here, place_here, scope_of
 from inferometer.hub.box.view import environment_in, view_of
 from inferometer.hub.places.device_side import write_whole
 from inferometer.measure.run.room import available_bytes

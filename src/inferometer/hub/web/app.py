@@ -32,10 +32,9 @@ from inferometer.hub.web.guard.rules import Rules
 from inferometer.hub.web.guard.security import RequestGuard, StoreMark, client_of, sign_in_limit
 from inferometer.hub.web.guard.sign_in import sign_in_routes
 from inferometer.hub.web.pages.fleet import fleet_routes
-from inferometer.hub.web.pages.people import people_routes
+from inferometer.hub.web.pages.people import people_routes, shared_routes
 from inferometer.hub.web.pages.routes import routes
 from inferometer.hub.web.pages.serving import serving_routes
-from inferometer.hub.web.pages.shared import shared_routes
 from inferometer.hub.web.rendering import render_template
 from inferometer.store import names
 from inferometer.store.store import Store

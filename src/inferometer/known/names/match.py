@@ -17,9 +17,8 @@ from inferometer.core import settings
 from inferometer.core.device import CoreGroup, Device, Sourced, Unit
 from inferometer.core.errors import CatalogError
 from inferometer.core.frozen import frozen
-from inferometer.known.cores import CoreDesign, core_aliases, core_design, group_of, peaks_of
 from inferometer.known.files import own_texts, row_named, rows_of_users, tables
-from inferometer.known.hardware import device
+from inferometer.known.hardware import CoreDesign, core_aliases, core_design, device, group_of, peaks_of
 from inferometer.known.names.words import (
     count_in,
     is_size,

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from inferometer.core.errors import DomainError
-from inferometer.engines.litert.ports import FileTensor, check_inputs, concrete, tensors_of
+from inferometer.engines.litert.session import FileTensor, check_inputs, concrete, tensors_of
 
 OPEN = FileTensor(name="x", index=0, dtype="int8", shape=(1, 4), signature=(-1, 4))
 

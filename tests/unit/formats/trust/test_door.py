@@ -9,8 +9,7 @@ import pytest
 from fakes import hostile
 from inferometer.core.errors import FormatError, InferometerError, TrustError
 from inferometer.formats.trust import door
-from inferometer.formats.trust.door import require_data
-from inferometer.formats.trust.programs import is_arithmetic, is_operator, strange_calls
+from inferometer.formats.trust.door import is_arithmetic, is_operator, require_data, strange_calls
 from unit.formats.torch.archives import DATA, NAMES, members_of, packed
 
 SAID = {

@@ -9,7 +9,8 @@ from types import SimpleNamespace
 import pytest
 
 from inferometer.core.errors import FormatError, TrustError
-from inferometer.formats.trust import archive, door, programs
+from inferometer.formats.trust import archive, door
+from inferometer.formats.trust import door as programs
 from inferometer.formats.trust.archive import Archive, local_names, open_archive
 from inferometer.formats.trust.door import FORMATS, require_data
 from unit.formats.torch.archives import members_of, packed
@@ -272,7 +273,7 @@ def test_which_members_of_a_list_of_weights_are_unpickled(entry, payloads):
 
 
 def faults_of(tmp_path, **more):
-    return list(programs.faults(packed(tmp_path / "m.pt2", {**members_of("mlp"), **more})))
+    return list(programs.program_faults(packed(tmp_path / "m.pt2", {**members_of("mlp"), **more})))
 
 
 @pytest.mark.parametrize(
@@ -344,14 +345,14 @@ def test_pickles_in_a_program_are_looked_through(tmp_path, member_, data, faults
 def test_a_pickle_that_is_too_long_is_not_read(tmp_path, monkeypatch):
     monkeypatch.setattr(programs, "_MOST_PICKLE", 2)
     for code, faults in ((b"N.", []), (b"NN.", ["has pickled weights, which are longer than they are read"])):
-        assert list(programs.faults(packed(tmp_path / "m.pt2", {"a.pt": pickled(code)}))) == faults
+        assert list(programs.program_faults(packed(tmp_path / "m.pt2", {"a.pt": pickled(code)}))) == faults
 
 
 def test_a_zip_file_with_a_comment_is_read_in_two_ways(tmp_path):
     path = packed(tmp_path / "m.pt2", members_of("mlp"))
     with zipfile.ZipFile(path, "a") as made:
         made.comment = b"more"
-    assert list(programs.faults(path)) == ["is a zip file that two programs may read in two ways"]
+    assert list(programs.program_faults(path)) == ["is a zip file that two programs may read in two ways"]
 
 
 # Folders and the door

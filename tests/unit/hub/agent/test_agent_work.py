@@ -40,7 +40,7 @@ def asked(monkeypatch):
     """What a verb was asked, by name; its files are as they should be."""
     heard = {}
     monkeypatch.setattr("inferometer.hub.places.requests.require_known", lambda _job: None)
-    let_in = "inferometer.hub.places.admission.require_files"
+    let_in = "inferometer.hub.agent.carrying_out.require_files"
     monkeypatch.setattr(let_in, lambda _job, _files, **how: heard.update(how) or ("compiled",))
     return heard
 
@@ -153,7 +153,7 @@ def test_a_process_gives_up_what_its_plan_says_in_this_order(monkeypatch, view, 
     for name, answer in (("set_oom_score", None), ("limit", None), ("die_with_parent", None),
                          ("keep_settings_from_root", True), ("give_up_privileges", None)):  # fmt: skip
         monkeypatch.setattr(entering.process, name, noted(name, answer))
-    monkeypatch.setattr(entering.landlock, "restrict", noted("restrict"))
+    monkeypatch.setattr(entering, "restrict", noted("restrict"))
     monkeypatch.setattr(entering.seccomp, "install", noted("install"))
     entering.enter(
         EntryPlan(

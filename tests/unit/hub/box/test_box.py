@@ -7,8 +7,9 @@ import pytest
 
 from inferometer.core.box import Ceiling, Means, parse_ceiling
 from inferometer.core.errors import DomainError, UnitError
-from inferometer.hub.box import cgroups, found, view
-from inferometer.hub.box.cgroups import place_here, scope_of
+from inferometer.hub.box import found, view
+from inferometer.hub.box import found as cgroups
+from inferometer.hub.box.found import place_here, scope_of
 from inferometer.hub.box.view import BoxView, environment_in, view_of
 
 

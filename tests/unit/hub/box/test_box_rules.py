@@ -14,8 +14,9 @@ from types import SimpleNamespace
 import pytest
 
 from inferometer.core.box import BoxOrder, Ceiling, Means, parse_ceiling
-from inferometer.hub.box import cgroups, found, landlock, process, seccomp, view
-from inferometer.hub.box.cgroups import CgroupPlace, JobCgroup, place_here, scope_of
+from inferometer.hub.box import entering, found, process, seccomp, view
+from inferometer.hub.box import found as cgroups
+from inferometer.hub.box.found import CgroupPlace, JobCgroup, place_here, scope_of
 from inferometer.hub.box.view import BoxView
 
 # The filter of calls
@@ -212,11 +213,11 @@ def test_a_box_of_landlock_holds_what_its_version_can(monkeypatch, tmp_path, ver
     granted = []
     libc = Libc(0)
     libc.answers = [7, 0]
-    monkeypatch.setattr(landlock, "_libc", lambda: libc)
-    monkeypatch.setattr(landlock, "version", lambda: version)
-    monkeypatch.setattr(landlock, "_grant", lambda _libc, rules, path, rights: granted.append((rules, path, rights)))
-    monkeypatch.setattr(landlock.os, "close", lambda _number: None)
-    landlock.restrict(["/r"], ["/w"], ["/dev/null"], write_proc=False)
+    monkeypatch.setattr(entering, "_libc", lambda: libc)
+    monkeypatch.setattr(entering, "landlock_version", lambda: version)
+    monkeypatch.setattr(entering, "_grant", lambda _libc, rules, path, rights: granted.append((rules, path, rights)))
+    monkeypatch.setattr(entering.os, "close", lambda _number: None)
+    entering.restrict(["/r"], ["/w"], ["/dev/null"], write_proc=False)
     made, restricted = libc.calls
     assert made == (444, struct.pack(f"<{len(words)}Q", *words), 8 * len(words), 0)
     assert restricted == (446, 7, 0)
@@ -227,23 +228,23 @@ def test_a_box_of_landlock_holds_what_its_version_can(monkeypatch, tmp_path, ver
     ]  # fmt: skip
     granted.clear()
     libc.answers = [7, 0]
-    landlock.restrict([], [], [], write_proc=True)
+    entering.restrict([], [], [], write_proc=True)
     assert granted[-1] == (7, "/proc", 0b1111)
 
 
 def test_landlock_that_is_not_there_or_refuses_is_an_error(monkeypatch):
-    monkeypatch.setattr(landlock, "_grant", lambda *_given: None)
-    monkeypatch.setattr(landlock.os, "close", lambda _number: None)
+    monkeypatch.setattr(entering, "_grant", lambda *_given: None)
+    monkeypatch.setattr(entering.os, "close", lambda _number: None)
     for known, answers, says in (
         (0, [0], "has no Landlock"),
         (1, [-1], "set of rules"),
         (1, [3, 1], "refuses its rules"),
     ):
-        monkeypatch.setattr(landlock, "version", lambda known=known: known)
+        monkeypatch.setattr(entering, "landlock_version", lambda known=known: known)
         libc = Libc(*answers)
-        monkeypatch.setattr(landlock, "_libc", lambda libc=libc: libc)
+        monkeypatch.setattr(entering, "_libc", lambda libc=libc: libc)
         with pytest.raises(OSError, match=says):
-            landlock.restrict([], [], [], write_proc=True)
+            entering.restrict([], [], [], write_proc=True)
 
 
 def test_a_file_gets_the_rights_of_files_alone_and_what_is_not_there_none(tmp_path):
@@ -251,22 +252,22 @@ def test_a_file_gets_the_rights_of_files_alone_and_what_is_not_there_none(tmp_pa
     libc = Libc(0)
     everything = (1 << 16) - 1
     for path in (tmp_path, tmp_path / "file", tmp_path / "none"):
-        landlock._grant(libc, 7, str(path), everything)
+        entering._grant(libc, 7, str(path), everything)
     rights = [struct.unpack("=Qi", call[3])[0] for call in libc.calls]
     assert rights == [everything, 0b1110_0000_0000_0111 & ~(1 << 13)]
     assert [call[:3] for call in libc.calls] == [(445, 7, 1)] * 2
     with pytest.raises(OSError, match="refuses a path"):
-        landlock._grant(Libc(1), 7, str(tmp_path), everything)
+        entering._grant(Libc(1), 7, str(tmp_path), everything)
 
 
 def test_the_version_of_landlock_is_never_below_nothing(monkeypatch):
     for answer_, version in ((4, 4), (-1, 0)):
-        monkeypatch.setattr(landlock, "_libc", lambda answer_=answer_: Libc(answer_))
+        monkeypatch.setattr(entering, "_libc", lambda answer_=answer_: Libc(answer_))
         monkeypatch.setattr(sys, "platform", "linux")
-        assert landlock.version() == version
+        assert entering.landlock_version() == version
     monkeypatch.setattr(sys, "platform", "darwin")
-    monkeypatch.setattr(landlock, "_libc", lambda: Libc(4))
-    assert landlock.version() == 0
+    monkeypatch.setattr(entering, "_libc", lambda: Libc(4))
+    assert entering.landlock_version() == 0
 
 
 # Processes
@@ -478,7 +479,7 @@ def test_memory_is_counted_by_the_best_that_there_is(monkeypatch, place, systemd
     monkeypatch.setattr(sys, "platform", "linux")
     for name, value in (("place_here", place), ("_systemd", systemd), ("_bubblewrap", "/bwrap")):
         monkeypatch.setattr(found, name, lambda value=value: value)
-    monkeypatch.setattr(found.landlock, "version", lambda: 4)
+    monkeypatch.setattr(found.entering, "landlock_version", lambda: 4)
     monkeypatch.setattr(found.seccomp, "available", lambda: True)
     assert found.means_here.__wrapped__() == Means(bubblewrap="/bwrap", landlock=4, seccomp=True, memory=memory)
     monkeypatch.setattr(sys, "platform", "darwin")

@@ -18,9 +18,8 @@ from inferometer.core.errors import (
 )
 from inferometer.core.job import Job, JobFile, JobModel
 from inferometer.formats.trust import door
-from inferometer.hub.agent.carrying_out import carry_out
+from inferometer.hub.agent.carrying_out import carry_out, require_files
 from inferometer.hub.fleet.forecast import measuring_s
-from inferometer.hub.places.admission import require_files
 from inferometer.hub.places.artifacts import model_files
 from inferometer.hub.places.requests import Judging, pack_measurement, require_known
 from inferometer.measure.run.model import MeasureRequest

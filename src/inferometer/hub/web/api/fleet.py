@@ -29,7 +29,7 @@ from inferometer.hub.web.guard.people import (
     seen,
     user_of,
 )
-from inferometer.store.queue.trust import Trust
+from inferometer.store.queue.fleet import Trust
 from inferometer.store.queue.values import FleetDevice, JobRow, NewJob, Wanted, fails_often
 
 Sha256 = Annotated[str, Path(pattern="^[0-9a-f]{64}$")]

@@ -14,8 +14,7 @@ from inferometer.hub.fleet.desk import FleetDesk
 from inferometer.hub.fleet.starting import queue_place, starts_in
 from inferometer.hub.web.guard.people import may, may_cancel, may_control, seen, visitor_of
 from inferometer.hub.web.pages.routes import html_page, with_error_page
-from inferometer.store.queue.fleet import Fleet
-from inferometer.store.queue.trust import grade
+from inferometer.store.queue.fleet import Fleet, grade
 from inferometer.store.queue.values import HELD, FleetDevice, JobRow, LeaseCheck, fails_often
 from inferometer.store.queue.wanted import fits
 

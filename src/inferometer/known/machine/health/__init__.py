@@ -132,7 +132,7 @@ def read_counters(machine: Machine, host: Host) -> Counters:
 def read_state(machine: Machine, host: Host) -> State:
     """What is read once: clocks, temperatures, the supply, the kernel's log."""
     if machine.system == "Linux":
-        from inferometer.known.machine.health.linux_state import linux_state  # noqa: PLC0415 - as above
+        from inferometer.known.machine.health.linux import linux_state  # noqa: PLC0415 - as above
 
         return linux_state(machine, host)
     from inferometer.known.machine.health.portable import portable_state  # noqa: PLC0415 - as above
