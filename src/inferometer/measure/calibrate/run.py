@@ -308,8 +308,8 @@ class _Run:
     def next(self) -> ProbeCandidate | None:
         """The candidate that is worth most: doubt times share of time, over the cost of measuring it.
 
-        One that takes a large part of the budget waits until nothing smaller is left, and what is measured again until
-        nothing new is.
+        One that takes a large part of the budget waits until nothing smaller is left, unless it comes before everything
+        else; and what is measured again until nothing new is.
         """
         left_s = self.left_s()
         if self.in_a_row >= _IN_A_ROW:  # what was measured before is worth a fit
@@ -322,7 +322,8 @@ class _Run:
             if least_often < self.rounds:
                 self.waiting |= {key: candidate for key, candidate in able.items() if self.times[key] == least_often}
             fitting = [candidate for candidate in self.waiting.values() if self._fits(candidate, left_s)]
-        fitting = [candidate for candidate in fitting if self._cost(candidate) <= self._most(candidate)] or fitting
+        small = [each for each in fitting if each.first or self._cost(each) <= self._most(each)]
+        fitting = small or fitting
         if not fitting or left_s <= 0:
             return None
         urgent = [candidate for candidate in fitting if candidate.first]

@@ -235,6 +235,13 @@ def test_a_case_that_takes_much_of_the_budget_is_measured_once_nothing_smaller_i
     assert (found.done, found.left, bench.order[-1]) == (5, 0, "long")
 
 
+def test_a_model_that_was_asked_for_comes_first_however_much_of_the_budget_it_takes(tmp_path):
+    bench = Bench(Clock(), sizes=range(3), steps=2)
+    bench.all["model"] = ProbeCandidate(key="model", op_class="step.asked", seconds=40.0, first=True)
+    run(bench, tmp_path, budget_s=100.0)
+    assert set(bench.order[:2]) == {"kernel", "model"}
+
+
 def test_one_that_does_not_fit_any_more_keeps_no_other_from_being_measured_again(tmp_path):
     bench = Bench(Clock(), sizes=range(3))
     bench.all["never"] = ProbeCandidate(key="never", op_class="vector", axes={"bytes": 1e9}, seconds=1e3, floor_s=1e-3)

@@ -106,6 +106,13 @@ def test_the_interval_is_as_wide_as_models_differ(probed, spread):
     assert 0.5 * spread < made.residuals["step.forward"] < 0.06 + 2 * spread
 
 
+def test_models_judge_a_calibration_of_ops_alone(probed):
+    points, _ = probed
+    made = assemble_calibration(SUBJECT, points, models(MEASURED, 0.05))
+    assert max(map(abs, off(made, models(UNSEEN)).values())) < 0.2
+    assert held_against(CPU, SUBJECT, made, models(MEASURED, 0.05), None).now.keys() == {"forward"}
+
+
 def test_two_models_change_nothing(probed):
     points, steps = probed
     alone = assemble_calibration(SUBJECT, points, steps)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from dataclasses import replace
-from statistics import fmean
+from statistics import fmean, stdev
 from typing import TYPE_CHECKING
 
 from inferometer.measure.calibrate.fitting.points import middle_steps
@@ -63,13 +63,13 @@ def with_shared(
 ) -> Calibration:
     """The calibration of probes with what models share; where too few were measured, with what its `base` had.
 
-    Beside the models, what whole probes are off by counts for how much models differ.
+    Beside the models, what whole probes are off by counts for how much models differ, where any was measured.
     """
     errors = errors_by_model(subject, calibration, steps)
     found = {
-        phase: stranger_to(of_phase, calibration.residuals[f"step.{phase}"])
+        phase: stranger_to(of_phase, calibration.residuals.get(f"step.{phase}", stdev(of_phase.values())))
         for phase, of_phase in errors.items()
-        if len(of_phase) >= FEWEST and f"step.{phase}" in calibration.residuals
+        if len(of_phase) >= FEWEST
     }
     before = {
         phase: Correction(shift=shift, spread=calibration.residuals[f"step.{phase}"], lines=0, models=0)
