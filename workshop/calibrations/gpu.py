@@ -25,6 +25,10 @@ were launched kernel by kernel, so their forwards say what a host takes. Everyth
 corrects three classes by whole steps of workshop/calibrations/paths.py: attention of compiled decode steps by the cache
 and its length (a kernel that is timed alone finds its cache where it left it), experts of prompts in graphs, and
 attention of texts with a mask. Compiled calibrations are given the speed of the host that their launches were timed on.
+
+    python -m workshop.calibrations.gpu --profiles workshop/recorded/nvidia-h200-pairs-*.jsonl.gz
+
+holds what compiled steps are said to be off by to what they were off by in profiles of models that no journal has.
 """
 
 from __future__ import annotations
@@ -74,6 +78,7 @@ from inferometer.measure.calibrate.fitting.steps import (
 from inferometer.measure.calibrate.fitting.subject import CalibrationSubject, plan_of
 from inferometer.measure.calibrate.torch.kernels import Kernels
 from inferometer.measure.calibrate.torch.timing import Clock
+from inferometer.predict.ask import ask
 from inferometer.predict.basis.files import SHIPPED, read_calibration, sealed, write_calibration
 from inferometer.predict.price.rates import shape_in
 from inferometer.predict.request import step_sizes
@@ -100,6 +105,7 @@ STATED_HOST_S = 0.75e-6  # of the hosts that what is stated of a launch of eager
 PROMPT_HOST = 1.13
 PROMPT_HOST_NOTE = "1.13 times that of a token, by prompts of sixteen decoders"
 LAUNCHED_NOTE = "by prompts of six models on hosts of 0.73 to 1.94 µs a call, 18 to 21 µs a kernel on the fastest"
+ENOUGH = 10  # profiles of a phase, before what they are off by is believed
 PADDED, DECODE = "attention.padded", "attention.decode"
 # What a score takes by the width of its head, over one of 64: attention without a mask in the journal of products,
 # of 128 and 512 tokens, 0.8 to 1.1 and 1.3 to 1.8.
@@ -552,6 +558,37 @@ def refit_paths(args: argparse.Namespace) -> None:
             write_calibration(sealed(there), args.out)
 
 
+def refit_residuals(args: argparse.Namespace) -> None:
+    """The compiled calibrations: no step is in more doubt than profiles were off by, where there are enough of a phase.
+
+    Probes that are left out are fewer and less like models than models are like each other.
+    """
+    runtime = "torch-compile"
+    off: dict[tuple[str, str], list[float]] = {}
+    for row in (json.loads(line) for path in args.profiles for line in gzip.decompress(path.read_bytes()).splitlines()):
+        if row.get("engine") != runtime or "phases" not in row:
+            continue
+        sizes = {name: row[name] for name in ("batch", "prompt", "generate", "image") if name in row}
+        form = row["precision"]["weights"]
+        asked = ask(row["model"], on=args.device, runtime=runtime, weights=form, **sizes)
+        host = row["environment"]["host"]
+        answer = replace(asked, host_call_s=host.get("call_s"), host_module_s=host.get("module_s")).answer()
+        for measured in row["phases"]:
+            phase = answer.phase(measured["name"])
+            if measured["name"] in {"forward", "prefill", "decode"} and phase is not None and phase.time_s:
+                key = ("bf16" if form in {"bf16", "f16"} else "f32", f"step.{measured['name']}")
+                off.setdefault(key, []).append(log(measured["time_s"] / phase.time_s))
+    for dtype in ("bf16", "f32"):
+        before = next(args.out.glob(f"{args.device}-{runtime}-{dtype}-*.json"))
+        there = read_calibration(before)
+        told = {name: residual_spread(np.array(errors)) for (form, name), errors in off.items()
+                if form == dtype and len(errors) >= ENOUGH}  # fmt: skip
+        residuals = {name: min(value, told.get(name, value)) for name, value in there.residuals.items()}
+        print(f"{runtime} {dtype}: {told}, said before {[there.residuals[name] for name in told]}", flush=True)
+        before.unlink()
+        write_calibration(sealed(replace(there, residuals=residuals)), args.out)
+
+
 def fit(folder: Path, journal: Path, args: argparse.Namespace) -> None:
     runtime, _, dtype = journal.name.rpartition("-")
     gpu, effects = device(args.device), require_effects(runtime)
@@ -595,7 +632,11 @@ def main() -> None:
     parser.add_argument("--keep-tables", action="store_true", help="fit whole steps anew, and nothing else")
     parser.add_argument("--products", type=Path, help="a journal of workshop.calibrations.products: tables of these")
     parser.add_argument("--paths", type=Path, help="a journal of workshop.calibrations.paths: correct by those alone")
+    parser.add_argument("--profiles", type=Path, nargs="+", help="rows of benchmarks/pairs.py: hold residuals to those")
     args = parser.parse_args()
+    if args.profiles:
+        refit_residuals(args)
+        return
     if args.paths:
         refit_paths(args)
         return

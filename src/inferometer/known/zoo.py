@@ -19,6 +19,7 @@ from inferometer.known.load import CatalogRow
 class CatalogModel:
     """`parameters` is the published count; `config` has Hugging Face's own key names.
 
+    What a row names as `null` is so in config.json: the library has a value of its own for a key that is left out.
     `network` is a package's network that is the same model, where its traced graph says more than the config does.
     """
 
@@ -46,8 +47,9 @@ def model(name: str) -> CatalogModel:
 
 def _model(row: CatalogRow) -> CatalogModel:
     row.allow(
-        "title", "family", "aliases", "year", "parameters", "active_parameters", "context", "config", "network", "notes"
-    )
+        "title", "family", "aliases", "year", "parameters", "active_parameters", "context", "config", "null", "network",
+        "notes",
+    )  # fmt: skip
     config = row.fields.get("config")
     if not isinstance(config, dict) or not config:
         raise row.place.at("config").error("must be a table with the values of the model's config.")
@@ -60,7 +62,7 @@ def _model(row: CatalogRow) -> CatalogModel:
         parameters=row.number("parameters", "1"),
         active_parameters=row.number("active_parameters", "1"),
         context=row.number("context", "1"),
-        config=config,
+        config={**config, **dict.fromkeys(row.names("null"))},
         network=row.text("network"),
         notes=row.text("notes"),
     )

@@ -182,7 +182,7 @@ def _made(rows: tuple[OpRow, ...], effects: RuntimeEffects, sources: RungSources
         memory_ramp_s=column["memory_ramp_s"] * column["memory_ramps"],
         spread=column["spread"],
         launches=column["launches"],
-        kernels=column["kernels"] + np.array([_beyond(row, effects, phase) for row in rows])[:, None],
+        kernels=column["kernels"] + np.array([_beyond(row, effects, sources) for row in rows])[:, None],
         calls=np.array([0.0 if row.op_class in UNPRICED else row.fused.calls for row in rows])[:, None],
         fitted=column["fitted"],
         unpacks=column["unpacks"],
@@ -269,10 +269,11 @@ def _size(axis: Any, number: int, sizes: Sequence[Any], moved: Mapping[str, Any]
     return moved[axis][number] if isinstance(axis, str) else sizes[axis]
 
 
-def _beyond(row: OpRow, effects: RuntimeEffects, phase: str) -> float:
+def _beyond(row: OpRow, effects: RuntimeEffects, sources: RungSources) -> float:
     """Kernels that an op takes beyond its own: its groups one by one, where inputs are gathered for each of them."""
     groups = row.op.get("groups", 1) - 1 if effects.gathered is not None and row.op.get("gathered") else 0
-    return groups + effects.beyond(row.op, phase)
+    # A CPU copies one tensor after the other, and a row with all of its threads.
+    return groups + (effects.beyond(row.op, sources.phase) if sources.standing.unit == "gpu" else 0.0)
 
 
 def shape_in(row: OpRow, binding: Binding, q: Quantities, number: int) -> dict[str, Any]:

@@ -8,6 +8,7 @@ from inferometer.core.errors import FormatError
 from inferometer.core.graph import KINDS
 from inferometer.core.workload import Precision
 from inferometer.formats.huggingface.graph import graph_from_config
+from inferometer.known.zoo import model
 from inferometer.predict.work.rules.attention import attention_pairs, cache_bytes
 from unit.formats.huggingface.examples import (
     DEEPSEEK,
@@ -279,6 +280,15 @@ def test_mxfp4_is_for_the_experts_matrices():
     assert made.precision == "bf16"
     sinks = op_named(made, "layers.{}.attn.attention").weights
     assert [(weight.name, weight.shape) for weight in sinks] == [("model.layers.{}.self_attn.sinks", (8,))]
+
+
+def test_mistral_looks_back_as_far_as_transformers_takes_it_to_unless_its_config_says_null():
+    windows = [
+        next(op["window"] for _, op in graph(LLAMA, model_type="mistral", **stated).ops() if op.kind == "attention")
+        for stated in ({}, {"sliding_window": None}, {"sliding_window": 16})
+    ]
+    assert windows == [4096, None, 16]
+    assert "sliding_window" in model("ministral-8b").config, "a profile writes the null, so that the library reads it"
 
 
 def test_other_quantisation_is_named_and_left_to_the_file():
