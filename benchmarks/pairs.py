@@ -67,9 +67,9 @@ TEXTS = ("smollm2-135m", "qwen2.5-0.5b")
 LENGTHS = {"prompt": 64, "generate": 16}
 STEADY = ("forward", "prefill", "decode")
 CALIBRATED = ("onnxruntime", "openvino", "litert", "llamacpp")
-LOOPS = {"here": (("smollm2-135m", EAGER, 64),), "cuda": (("qwen2.5-0.5b", GRAPH, 300), ("llama-3.2-1b", COMPILE, 1024),
+LOOPS = {"here": (("smollm2-135m", EAGER, 16),), "cuda": (("qwen2.5-0.5b", GRAPH, 300), ("llama-3.2-1b", COMPILE, 1024),
                                                           ("llama-3.2-1b", EAGER, 512))}  # fmt: skip
-TURNS = 8  # of each loop: the median of eight leaves out what others disturb in three
+TURNS = 6  # of each loop: the median of six leaves out what others disturb in two
 STAGES = ("before", "calibrated", "after profiles")
 
 
@@ -380,7 +380,7 @@ def main():
         return
     if arguments.loops:
         cases = LOOPS["cuda" if arguments.cases == "cuda" else "here"]
-        found = [loops(*case, 32, folder=arguments.folder) for case in cases]
+        found = [loops(*case, 16, folder=arguments.folder) for case in cases]
         print("\n".join(map(str, (json.dumps(found, indent=1), *loop_figures(found)))))
         return
     rows = []
