@@ -2,6 +2,7 @@
 
     python benchmarks/pairs.py                       what is installed here, on networks and language models that fit
     python benchmarks/pairs.py --cases cuda --budget 450 --journal FILE.jsonl
+    python benchmarks/pairs.py --loops [--cases cuda]          the product's generation loop over a bare one
     python benchmarks/pairs.py --before-after --budget 600     before a calibration, after it, after profiles
 
 Every case is a process of its own, as `profile` makes it. A case that would begin after the budget is named and left
@@ -66,6 +67,9 @@ TEXTS = ("smollm2-135m", "qwen2.5-0.5b")
 LENGTHS = {"prompt": 64, "generate": 16}
 STEADY = ("forward", "prefill", "decode")
 CALIBRATED = ("onnxruntime", "openvino", "litert", "llamacpp")
+LOOPS = {"here": (("smollm2-135m", EAGER, 16),), "cuda": (("qwen2.5-0.5b", GRAPH, 300), ("llama-3.2-1b", COMPILE, 1024),
+                                                          ("llama-3.2-1b", EAGER, 512))}  # fmt: skip
+TURNS = 6  # of each loop: the median of six leaves out what others disturb in two
 STAGES = ("before", "calibrated", "after profiles")
 
 
@@ -282,12 +286,12 @@ def launch_costs():
     return costs
 
 
-def bare_loop(model, engine, prompt, generate, *, folder):
-    """Seconds a token of the captured step replayed with nothing around it, waited for each time and at the end.
+def loops(model, engine, prompt, generate, *, folder):
+    """The product's loop over the bare one: the same session and passes, in turns, a token of each.
 
-    The product's own loop over the same graph, in the same process, stands beside it.
+    By the wall's clock, and on a CPU by the processor's too, which other programs disturb less. The first of each kind
+    is left out: it prepares.
     """
-    torch = import_module("torch")
     base = import_module("inferometer.engines.base")
     loaded, _ = load_all("inferometer.runtimes")
     place = Path(folder) / model
@@ -295,37 +299,43 @@ def bare_loop(model, engine, prompt, generate, *, folder):
     (place / "config.json").write_text(json.dumps(dict(catalog_model(model).config)), encoding="utf-8")
     session = loaded[engine].open(Target(path=place, format="config", text=True))
     request = base.Request(prompt=tuple(range(5, 5 + prompt)), generate=generate)
-    product = []
-    for _ in range(4):
-        events = [event for event in session.generate(request) if event.kind == "token"]
-        product.append((events[-1].end_ns - events[0].start_ns) * 1e-9 / len(events))
-    parts = {name: statistics.median(event.parts[name] for event in events) for name in events[0].parts}
-    forward = session._forward  # noqa: SLF001 - the graph itself, without what the product does around it
-    replay = forward._replay  # noqa: SLF001 - as above
-    seconds = {"product_s": min(product[1:]), "parts_s": parts}
-    for name, wait in (("bare_each_s", torch.cuda.synchronize), ("bare_s", lambda: None)):
-        rounds = []
-        for _ in range(3):
-            with torch.inference_mode():
-                forward.reset()
-                torch.cuda.synchronize()
-                start = time.perf_counter()
-                for _ in range(generate - 1):
-                    replay()
-                    wait()
-                torch.cuda.synchronize()
-                rounds.append((time.perf_counter() - start) / (generate - 1))
-        seconds[name] = min(rounds)
+    seconds = {"product": [], "bare": []}
+    for turn in range(2 * TURNS + 2):
+        name = ("product", "bare", "bare", "product")[turn % 4]
+        cpu_s = time.process_time()
+        events = list(session.generate(replace(request, bare=name == "bare")))
+        cpu_s = time.process_time() - cpu_s
+        steps = [event for event in events if event.kind == "token"]
+        tokens = sum(event.tokens for event in steps)
+        parts = {part: sum(event.parts[part] for event in steps) / tokens for part in steps[0].parts}
+        wall_s = (steps[-1].end_ns - steps[0].start_ns) * 1e-9 / tokens
+        seconds[name].append({"wall_s": wall_s, "cpu_s": cpu_s / generate, "parts_s": parts})
+    unit = session.opened.unit
     session.close()
-    return {"bare": model, "engine": engine, "prompt": prompt, "generate": generate, **seconds}
+    kept = {name: rounds[1:] for name, rounds in seconds.items()}
+    ratios = {
+        clock: statistics.median(each[clock] for each in kept["product"])
+        / statistics.median(each[clock] for each in kept["bare"])
+        for clock in ("wall_s", "cpu_s")
+    }
+    return {"loops": model, "engine": engine, "prompt": prompt, "generate": generate, "unit": unit,
+            "product_over_bare": ratios, "rounds": kept}  # fmt: skip
+
+
+def loop_figures(rows):
+    """What the product's loop adds to each bare one. On a CPU the processor's time counts."""
+    for row in rows:
+        share = row["product_over_bare"]["cpu_s" if row["unit"] == "cpu" else "wall_s"] - 1
+        yield Figure(name=f"loop over a bare one: {row['loops']}, {row['engine']}", value=100 * share, unit="%",
+                     target="3", met=share <= 0.03, note=f"{row['unit']}, {TURNS} turns")  # fmt: skip
 
 
 def cuda_extras(arguments):
     """What of a GPU's host no profile shows by itself."""
     yield {"costs": launch_costs()}
-    for model, engine, prompt in (("qwen2.5-0.5b", GRAPH, 300), ("llama-3.2-1b", COMPILE, 1024)):
+    for model, engine, prompt in LOOPS["cuda"]:
         if time.monotonic() < arguments.until:
-            yield bare_loop(model, engine, prompt, 64, folder=arguments.folder)
+            yield loops(model, engine, prompt, 64, folder=arguments.folder)
 
 
 def cases_of(arguments):
@@ -351,6 +361,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--cases", default="here", help="here, cuda, or a JSON file of [model, engine, {sizes}]")
     parser.add_argument("--budget", type=float, default=1800.0, help="seconds after which no case begins")
+    parser.add_argument("--loops", action="store_true", help="what the product's loop adds to a bare one")
     parser.add_argument("--loop", choices=("product", "bare"), default="product", help="bare: passes alone")
     parser.add_argument("--skip", type=int, default=0, metavar="N", help="go on after the first N cases")
     parser.add_argument("--journal", type=Path)
@@ -366,6 +377,11 @@ def main():
         arguments.budget = min(arguments.budget, 600.0)
         arguments.until = time.monotonic() + arguments.budget
         print("\n".join(before_after(arguments)))
+        return
+    if arguments.loops:
+        cases = LOOPS["cuda" if arguments.cases == "cuda" else "here"]
+        found = [loops(*case, 16, folder=arguments.folder) for case in cases]
+        print("\n".join(map(str, (json.dumps(found, indent=1), *loop_figures(found)))))
         return
     rows = []
     extras = () if arguments.cases != "cuda" or arguments.again or arguments.skip else cuda_extras(arguments)

@@ -85,7 +85,8 @@ def _refused() -> Iterator[None]:
 
 def _ours(file: Path) -> bool:
     """A file of this package or of torch: the line that is to blame is of neither."""
-    return any(file.is_relative_to(folder) for folder in (Path(__file__).parents[2], *import_module("torch").__path__))
+    folders = (Path(__file__).parents[2], Path(str(import_module("torch").__file__)).parent)
+    return any(file.is_relative_to(folder) for folder in folders)
 
 
 _ABANDONED: list[Any] = []  # graphs: torch's allocator of pinned memory asks each that began whether it captures still

@@ -62,7 +62,7 @@ class Eager:
     def __init__(self, module: Module, seq2seq: Seq2Seq | None = None) -> None:
         self._model: Any = seq2seq or module.model
         takes = seq2seq.takes if seq2seq else frozenset(inspect.signature(module.model.forward).parameters)
-        self._encode = seq2seq and seq2seq.encode
+        self._seq2seq: Any = seq2seq
         self._cache_name = "past_key_values" if "past_key_values" in takes else "cache_params"
         self._last = {"logits_to_keep": 1} if "logits_to_keep" in takes else {}
         self._cache: Any = None
@@ -71,7 +71,7 @@ class Eager:
         pass
 
     def encode(self, source: Any) -> None:
-        self._encode(source)
+        self._seq2seq.encode(source)
 
     prepare_encoder = encode
 
