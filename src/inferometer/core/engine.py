@@ -315,8 +315,10 @@ class StepCosts:
     for each request (tokenising, the first answer's way out), and a first token is seen `later` steps after it is made
     (steps are prepared ahead, and servers hand out tokens in groups). `kernels` is what the kernels of a step take over
     what they took alone, `kernels_prompt` the same of what prompts add to it. `together` is the share of the requests
-    that find all other users' prompts before theirs, as at the start of a load test. The spreads are standard
-    deviations of logarithms: what published figures that no fit had seen are off by.
+    that find all other users' prompts before theirs, as at the start of a load test. `context_s` is what a layer's
+    attention takes for each token that a decoding sequence has cached, beyond its kernel's own time, however many heads
+    and devices share it. The spreads are standard deviations of logarithms: what published figures that no fit had seen
+    are off by.
     """
 
     since: str
@@ -329,6 +331,7 @@ class StepCosts:
     kernels: Sourced
     kernels_prompt: Sourced
     together: Sourced
+    context_s: Sourced
     ttft_spread: Sourced
     tpot_spread: Sourced
     batch_spread: Sourced  # of whole batches, and of all tokens of a saturated system

@@ -15,7 +15,7 @@ from inferometer.core.engine import StepCosts
 
 FILE = Path(__file__).parent / "data" / "serving_costs.json"
 NUMBERS = (
-    "step_s", "sequence_s", "prompt_s", "launch_s", "later", "kernels", "kernels_prompt", "together",
+    "step_s", "sequence_s", "prompt_s", "launch_s", "later", "kernels", "kernels_prompt", "together", "context_s",
     "ttft_spread", "tpot_spread", "batch_spread",
 )  # fmt: skip
 

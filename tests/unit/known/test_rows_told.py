@@ -287,6 +287,7 @@ later = 5
 kernels = 6
 kernels_prompt = 7
 together = 8
+context = "1 ns"
 ttft_spread = 9
 tpot_spread = 10
 batch_spread = 11
@@ -334,7 +335,8 @@ def test_a_serving_engine_has_its_limits_and_costs(tmp_path):
     assert costs == {
         "since": "0.5", "step_s": pytest.approx(1e-3), "sequence_s": pytest.approx(2e-6),
         "prompt_s": pytest.approx(3e-6), "launch_s": pytest.approx(4e-6), "later": 5, "kernels": 6,
-        "kernels_prompt": 7, "together": 8, "ttft_spread": 9, "tpot_spread": 10, "batch_spread": 11,
+        "kernels_prompt": 7, "together": 8, "context_s": pytest.approx(1e-9), "ttft_spread": 9, "tpot_spread": 10,
+        "batch_spread": 11,
     }  # fmt: skip
     usual = served(tmp_path)
     assert [getattr(usual, name) for name in numbers] == [8192, 256, 2048, 256, 16, 512]

@@ -243,6 +243,25 @@ def test_drafts_pay_as_far_as_they_are_kept(question):
     )  # its weights lie beside the model's
 
 
+def test_attention_to_a_context_costs_what_the_engine_adds_to_its_kernels(what):
+    """A nanosecond for each of 32 layers and token, in all that asks for a step's time; a window ends it."""
+    costs = what.step.costs
+    bare, longer = (
+        replace(what.step, costs=replace(costs, context_s=replace(costs.context_s, value=value)))
+        for value in (0.0, 1e-9)
+    )
+    added = 1e-9 * 32 * 16 * 2048
+    for times in (
+        lambda step: float(step.decode_seconds(16, 2048)),
+        lambda step: float(step.mixed_seconds(512, 1, 16, 2048)),
+        lambda step: step.seconds([], 16, 2048),
+        lambda step: step.seconds([PromptChunk(tokens=512)], 16, 2048),
+    ):
+        assert times(longer) - times(bare) == pytest.approx(added)
+    windowed = replace(longer, windows=((16, np.inf), (16, 128.0)))
+    assert windowed.cached(2, 2048) == 2 * 16 * (2048 + 128)
+
+
 def test_stages_of_a_pipeline_work_on_their_share_of_the_sequences(what):
     one, four = what.steady(CHAT, 64), replace(what, stages=4).steady(CHAT, 64)
     costs, context = what.step.costs, CHAT.prompt + CHAT.generate / 2

@@ -16,7 +16,7 @@ from inferometer.predict.served.steady import Drafts, KernelParts, Steady, Traff
 from inferometer.predict.served.step import EngineStep, Grid2, SecondsGrid
 
 COSTS = {"step_s": 0.01, "sequence_s": 0.001, "prompt_s": 0.5, "launch_s": 0.0, "later": 1.0, "kernels": 1.5,
-         "kernels_prompt": 2.0, "together": 0.25}  # fmt: skip
+         "kernels_prompt": 2.0, "together": 0.25, "context_s": 0.0}  # fmt: skip
 PARTS = KernelParts(
     sequences=8, users=8, generate=11, gained=1.0, decode=0.2, drafting=0.0, own=0.5, alone=0.3, steps=1, packed=2,
     full=0.9, empty=0.7, whole=0.24, launches=100, mixed=1.0,
@@ -51,6 +51,15 @@ def test_those_who_find_no_room_wait_for_a_turn():
     assert crowded.ttft - base.ttft == pytest.approx(4 / 8 * (first + 11 * base.tpot))
     fewer = steady.steady_times(replace(PARTS, users=3), costs())
     assert fewer.ttft == pytest.approx(base.ttft)
+
+
+def test_attention_to_what_is_cached_is_a_part_of_every_step_of_decoding():
+    """Of 1,000 tokens in all layers, a millisecond each: a step takes one second longer, and so do those with prompts
+    beside it."""
+    base = steady.steady_times(PARTS, costs())
+    longer = steady.steady_times(replace(PARTS, cached=1000), costs(context_s=1e-3))
+    for name, added in (("decode", 1), ("own", 1), ("extra", 0), ("alone", 0), ("empty", 0)):
+        assert getattr(longer, name) == pytest.approx(getattr(base, name) + added)
 
 
 def test_held_back_prompts_drafts_and_stages():
@@ -140,6 +149,9 @@ class Step:
     def decode_kernels(self, sequences, context, *, verified=1):
         return np.asarray(context, float) * sequences * verified
 
+    def cached(self, sequences, context):
+        return 32 * sequences * context
+
     def behind_kernels(self, sequences, context, *, verified, stages, flowing):
         return sequences * context * verified * (flowing - 1) / stages
 
@@ -160,7 +172,7 @@ def test_the_kernels_of_a_prompt_in_steps_with_others_beside_it():
     assert (parts.own, parts.alone, parts.steps, parts.packed) == (6100.0, 100.0, 3, 1)
     assert (parts.decode, parts.whole, parts.waits, parts.launches) == (360.0, 360.0, 2.0, 7)
     assert (parts.sequences, parts.users, parts.stages, parts.generate, parts.gained) == (6, 9, 2, 20, 1.0)
-    assert (parts.flowing, parts.behind) == (2, 180.0)
+    assert (parts.flowing, parts.behind, parts.cached) == (2, 180.0, 32 * 3 * 120.0)
     short = kernel_parts(step, RULES, limits, Traffic(prompt=15, generate=20), sequences=1, users=1)
     assert (short.packed, short.steps, short.full) == (2, 1, 30.0)
     assert step.asked[-2] == (15, 1.0, 0, 25.0, 2)

@@ -59,7 +59,7 @@ def _none(value: float) -> Sourced:
 
 _NO_COSTS = StepCosts(
     since="0", devices=(), step_s=_none(0.0), sequence_s=_none(0.0), prompt_s=_none(0.0), launch_s=_none(0.0),
-    later=_none(0.0), kernels=_none(1.0), kernels_prompt=_none(1.0), together=_none(0.0),
+    later=_none(0.0), kernels=_none(1.0), kernels_prompt=_none(1.0), together=_none(0.0), context_s=_none(0.0),
     ttft_spread=_none(_UNMEASURED), tpot_spread=_none(_UNMEASURED), batch_spread=_none(_UNMEASURED),
 )  # fmt: skip
 

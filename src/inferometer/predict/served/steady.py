@@ -112,6 +112,7 @@ class KernelParts:
     stages: Any = 1  # of a pipeline: each works on its share of the sequences, which pass through all of them
     flowing: Any = 1  # shares of the sequences that are under way in it at once
     behind: Any = 0.0  # what a decoding step waits for the others in it
+    cached: Any = 0.0  # tokens that a decoding step attends to, in all layers together
 
 
 @frozen
@@ -177,6 +178,7 @@ def kernel_parts(  # noqa: PLR0913 - an engine, its limits, and what is asked of
         launches=step.launches,
         mixed=float(rules.mixed),
         waits=limits.waits,
+        cached=float(step.cached(n, context)),
     )
 
 
@@ -195,21 +197,25 @@ def steady_times(parts: KernelParts, costs: StepCosts) -> SteadyTimes:
     eager = p.launches * costs.launch_s.value
     beside = costs.kernels.value * (p.decode + p.drafting)
     riding = p.sequences / p.stages * sequence_s
-    passing = beside + step_s + riding
+    attending = costs.context_s.value * p.cached
+    passing = beside + attending + step_s + riding
     # Each stage of a pipeline has a host that prepares every step in it.
     decode = passing + costs.kernels.value * p.behind + (p.flowing - 1) * (step_s + riding)
 
-    def reading(kernels: Any, steps: Any, prompts: Any, decoding: Any) -> Any:
-        """Steps that read prompts: as long as their kernels, or as their launches where those take longer."""
+    def reading(kernels: Any, steps: Any, prompts: Any, decoding: Any, beyond: Any = 0.0) -> Any:
+        """Steps that read prompts: as long as their kernels, or as their launches where those take longer.
+
+        `decoding` are the kernels of those who decode beside them, `beyond` what these take beyond that.
+        """
         added = costs.kernels_prompt.value * np.maximum(0.0, kernels - steps * decoding)
-        longer = np.maximum(costs.kernels.value * steps * decoding + added, steps * eager)
+        longer = np.maximum(steps * (costs.kernels.value * decoding + beyond) + added, steps * eager)
         return longer + steps * step_s + prompts * sequence_s
 
     alone, empty = reading(p.alone, p.steps, p.steps, 0.0), reading(p.empty, 1, p.packed, 0.0)
-    own = np.where(mixed, reading(p.own, p.steps, p.steps, p.decode) + p.steps * riding, alone)
+    own = np.where(mixed, reading(p.own, p.steps, p.steps, p.decode, attending) + p.steps * riding, alone)
     extra = np.where(mixed, np.maximum(0.0, own - p.steps * passing), alone)
     share = np.where(np.asarray(p.steps) > 1, alone, empty / p.packed) / p.stages
-    full = reading(p.full, 1, p.packed, p.decode) + riding
+    full = reading(p.full, 1, p.packed, p.decode, attending) + riding
     spread = decode / p.gained + (p.sequences - 1) * extra / (p.stages * p.generate)
     # A mixed step is never longer than a full one: with many prompts every step is full, and their time is no longer
     # added up.

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from dataclasses import field, replace
-from math import exp, log
+from math import exp, inf, log
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -55,10 +55,11 @@ class EngineStep:
     launches: int  # kernels of a step
     spread: float  # standard deviation of the logarithm of a step's time
     layers: int = 1  # that the stages of a pipeline share
+    windows: tuple[tuple[float, float], ...] = ()  # of layers that attend: how many, and to how many tokens at most
 
     def seconds(self, chunks: Iterable[PromptChunk] = (), sequences: int = 0, context: float = 0.0) -> float:
         """One step: the chunks of prompts, and `sequences` that decode with `context` cached tokens on average."""
-        tokens, reading, prompts = sequences, 0.0, 0
+        tokens, reading, prompts, added_s = sequences, 0.0, 0, 0.0
         # Prompts of a step share one call of attention: what the smallest takes is paid once, and not for each.
         least = self.prompt.at(1.0, 1.0)
         for chunk in chunks:
@@ -69,16 +70,17 @@ class EngineStep:
         costs, alone = self.costs, 0.0
         if sequences:
             attention = self.decode.at(float(sequences), max(1.0, context))
+            added_s = float(self.context_seconds(sequences, context))
             alone = self.dense.at(float(sequences)) + self.logits.at(float(sequences)) + attention
         own = costs.step_s.value + (sequences + prompts) * costs.sequence_s.value
         if not prompts:
-            return costs.kernels.value * alone + own
+            return costs.kernels.value * alone + added_s + own
         kernels = self.dense.at(float(tokens)) + self.logits.at(float(sequences + prompts)) + reading
         if sequences:
             kernels += attention
         # Two factors: what an engine takes over its kernels alone differs between decoding and what prompts add.
-        added = max(0.0, kernels - alone)
-        return max(costs.kernels.value * alone + costs.kernels_prompt.value * added, self.eager_s) + own
+        added_s += costs.kernels_prompt.value * max(0.0, kernels - alone)
+        return max(costs.kernels.value * alone + added_s, self.eager_s) + own
 
     @property
     def eager_s(self) -> float:
@@ -96,7 +98,16 @@ class EngineStep:
             decode=replace(self.decode, seconds=np.asarray(self.decode.seconds) * share),
             prompt=replace(self.prompt, seconds=np.asarray(self.prompt.seconds) * share),
             layers=1,
+            windows=tuple((count * share, most) for count, most in self.windows),
         )
+
+    def cached(self, sequences: Any, context: Any) -> Any:
+        """Tokens that the sequences of a decoding step attend to, in all layers together."""
+        return sum(count * np.minimum(context, most) for count, most in self.windows) * sequences
+
+    def context_seconds(self, sequences: Any, context: Any) -> Any:
+        """What attention to them takes beyond its kernels."""
+        return self.costs.context_s.value * self.cached(sequences, context)
 
     def decode_kernels(self, sequences: Any, context: Any, *, verified: int = 1) -> Any:
         """The kernels of steps that decode only, each as it was measured alone; `verified` tokens a sequence.
@@ -131,7 +142,7 @@ class EngineStep:
         """Steps that decode only; sizes may be arrays."""
         n, costs = np.asarray(sequences, float), self.costs
         own = costs.step_s.value + n * costs.sequence_s.value
-        return costs.kernels.value * self.decode_kernels(n, context) + own
+        return costs.kernels.value * self.decode_kernels(n, context) + self.context_seconds(n, context) + own
 
     def mixed_seconds(self, tokens: Any, before: Any, sequences: Any, context: Any, *, chunks: Any = 1.0) -> Any:
         """Steps with `chunks` chunks of `tokens` tokens each after `before`, and sequences that decode beside them."""
@@ -139,7 +150,7 @@ class EngineStep:
         kernels = self.mixed_kernels(tokens, before, n, context, chunks=chunks)
         alone = np.where(n > 0, self.decode_kernels(np.maximum(n, 1.0), context), 0.0)
         own = costs.step_s.value + (n + np.asarray(chunks, float)) * costs.sequence_s.value
-        added = costs.kernels_prompt.value * np.maximum(0.0, kernels - alone)
+        added = costs.kernels_prompt.value * np.maximum(0.0, kernels - alone) + self.context_seconds(n, context)
         return np.maximum(costs.kernels.value * alone + added, self.eager_s) + own
 
 
@@ -255,6 +266,11 @@ def engine_step(ready: ReadyGraph, costs: StepCosts, spread: float) -> EngineSte
         ),
         spread=spread,
         layers=layer_count(ready.graph),
+        windows=tuple(
+            (count, float(row.op.get("window") or inf))
+            for count, row in zip(ready.plan.prepared.counts(once=False), rows, strict=True)
+            if row.op.kind == "attention"
+        ),
     )
 
 

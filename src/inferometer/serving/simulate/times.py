@@ -103,6 +103,7 @@ class StepTimes:
         attention = self._step.decode(float(sequences), contexts)
         products = self._dense[sequences * self._per] + self._logits[sequences * self._per]
         row = self.kernels * (products + attention) + self._step_s + sequences * self._sequence_s
+        row = row + self._step.context_seconds(sequences, contexts)
         if self._speculation is not None:
             row = row + self._drafting(sequences, contexts)
         listed: list[float] = row.tolist()
@@ -113,6 +114,7 @@ class StepTimes:
         products = self._dense[sequences * self._per] + self._logits[sequences * self._per]
         kernels = products + self._step.decode.at(float(sequences), context)
         seconds = self.kernels * kernels + self._step_s + sequences * self._sequence_s
+        seconds += float(self._step.context_seconds(sequences, context))
         return seconds + (float(self._drafting(sequences, context)) if self._speculation is not None else 0.0)
 
     def _drafting(self, sequences: int, context: object) -> float:

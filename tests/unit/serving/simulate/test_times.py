@@ -9,6 +9,7 @@ import pytest
 from inferometer.serving.simulate.times import GangTimes, Speculation, StepTimes, TimesApart
 
 COSTS = {"kernels": 1.5, "kernels_prompt": 2.0, "step_s": 0.01, "sequence_s": 0.001}
+CONTEXT_S = 3e-6  # of attention to a token that is cached, beyond its kernel
 DRAFT_S = 0.004  # a step of the draft, for each sequence
 
 
@@ -39,6 +40,7 @@ def reading(tokens, before):
 def times(*, eager_s=0.0, length=None):
     step = SimpleNamespace(
         dense=Linear(dense), logits=Linear(logits), decode=Linear(attention), prompt=Linear(reading), eager_s=eager_s,
+        context_seconds=lambda sequences, context: CONTEXT_S * sequences * context,
         costs=SimpleNamespace(**{name: SimpleNamespace(value=value) for name, value in COSTS.items()}),
     )  # fmt: skip
     draft = SimpleNamespace(
@@ -53,7 +55,8 @@ def times(*, eager_s=0.0, length=None):
 def decode_s(sequences, context, *, length=0):
     tokens = sequences * (1 + length)
     kernels = dense(tokens) + logits(tokens) + attention(sequences, context)
-    return 1.5 * kernels + 0.01 + 0.001 * sequences + length * DRAFT_S * sequences
+    own = 0.01 + 0.001 * sequences + CONTEXT_S * sequences * context
+    return 1.5 * kernels + own + length * DRAFT_S * sequences
 
 
 @pytest.mark.parametrize("length", [None, 3])
