@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from inferometer.core.served import Objective
     from inferometer.predict.served.question import ServedReplica
 
-_POINTS, _FEW = 48, 16
+_POINTS, _FEW = 48, 12
 _SPARED = 0.97  # of a replica's steps: what is busy all the time has an endless queue
 
 
@@ -125,16 +125,22 @@ def _gained(traffic: Traffic) -> float:
 
 
 def _decode_seconds(what: ServedReplica, traffic: Traffic, count: Any) -> Any:
-    """Steps that only decode.
+    """Steps that only decode: what `steady_times` has, for all loads at once.
 
-    With drafts, or where sequences share out among stages and wait for the slowest, they are computed at a few loads,
-    and lie on a line between their logarithms in between.
+    Where sequences share out among stages of a pipeline and wait for the slowest, it is asked at a few loads, and lies
+    on a line between their logarithms in between.
     """
-    if what.stages == 1 and traffic.drafts is None:
-        return what.step.decode_seconds(count, traffic.prompt + traffic.generate / 2)
-    some = np.unique(count[np.linspace(0, len(count) - 1, _FEW).round().astype(int)])
-    seconds = [float(_times(what, traffic, int(each)).decode) for each in some]
-    return np.exp(np.interp(np.log(count), np.log(some), np.log(seconds)))
+    context, drafts = traffic.prompt + traffic.generate / 2, traffic.drafts
+    if what.stages > 1:
+        some = np.unique(count[np.linspace(0, len(count) - 1, _FEW).round().astype(int)])
+        seconds = [float(_times(what, traffic, int(each)).decode) for each in some]
+        return np.exp(np.interp(np.log(count), np.log(some), np.log(seconds)))
+    if drafts is None:
+        return what.step.decode_seconds(count, context)
+    costs = what.step.costs
+    drafting = 0.0 if drafts.step is None else drafts.length * drafts.step.decode_seconds(count, context)
+    kernels = what.step.decode_kernels(count, context, verified=1 + drafts.length) + drafting
+    return costs.kernels.value * kernels + costs.step_s.value + count * costs.sequence_s.value
 
 
 def _times(what: ServedReplica, traffic: Traffic, sequences: int) -> SteadyTimes:
