@@ -45,6 +45,15 @@ def test_many_workloads_at_once_are_each_workload_alone(model):
             assert together.total_bytes[row, column] == pytest.approx(alone.total_bytes)
 
 
+@pytest.mark.parametrize("first", [True, False])
+@pytest.mark.parametrize("model", [LLAMA_3_1_8B, decoder(layers=3, windows=((32, 2),), **SMALL)])
+def test_a_batch_of_sequences_takes_what_its_parts_add_up_to(model, first):
+    sizes = {"batch": np.array([[1.0], [4.0]]), "query": np.array([[1.0, 7.0, 90.0]]), "context": 5, "logits": 1}
+    passing = residency(model).passing
+    expected = passing.use(sizes, first=first).total_bytes
+    np.testing.assert_array_equal(np.broadcast_to(passing.total_bytes(sizes, first=first), (2, 3)), expected)
+
+
 def test_tensor_parallel_devices_share_weights_and_cache():
     sizes = {"batch": 1, "query": 1, "context": 999, "logits": 1}
     whole, half = residency(LLAMA_3_1_8B).use(sizes), residency(LLAMA_3_1_8B, tp=2).use(sizes)

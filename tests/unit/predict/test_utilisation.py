@@ -3,7 +3,15 @@ import pytest
 
 from inferometer.core import Calibration, Utilisation
 from inferometer.core.errors import DomainError
-from inferometer.predict.price.utilisation import interpolate, is_compute, residual_of, tables_for
+from inferometer.predict.price.utilisation import (
+    Crossed,
+    _between_knots,
+    interpolate,
+    is_compute,
+    reader_of,
+    residual_of,
+    tables_for,
+)
 
 
 def table(**given):
@@ -21,6 +29,28 @@ def shape(rows, out):
 def test_grid_points_are_hit():
     assert interpolate(table(), shape(1, 10)) == pytest.approx(0.01)
     assert interpolate(table(), shape(100, 1000)) == pytest.approx(0.64)
+
+
+def test_many_sizes_are_read_as_numpy_reads_them_to_the_last_bit():
+    """Wherever they lie: in one cell, across some, on a knot, beyond an end."""
+    grid, logs = np.log([1.0, 2.0, 5.0, 10.0, 100.0]), np.log([0.1, 0.3, 0.2, 0.9, 1.0])
+    for low, high in ((0.1, 0.9), (1.0, 2.0), (2.0, 4.9), (2.1, 60.0), (100.0, 900.0), (0.5, 500.0), (5.0, 5.0)):
+        sizes = np.log(np.linspace(low, high, 37))
+        found = np.broadcast_to(_between_knots(sizes, grid, logs), sizes.shape)
+        np.testing.assert_array_equal(found, np.interp(sizes, grid, logs))
+
+
+@pytest.mark.parametrize("span", [(0.1, 0.9), (1.5, 2.5), (3.0, 90.0), (0.5, 900.0), (200.0, 900.0)])
+def test_a_product_of_batches_and_lengths_is_read_as_the_sizes_themselves(span):
+    grid = ((1.0, 10.0, 100.0), (10.0, 35.0, 1000.0))  # one even in logarithms, one not
+    reader = reader_of(table(grid=grid, values=(0.01, 0.04, 0.16, 0.64, 0.3, 0.2, 0.1, 0.9, 0.5)))
+    batches, lengths = np.linspace(1.0, 3.0, 5)[:, None], np.linspace(*span, 7)[None]
+    crossed, whole = Crossed(np.log(batches), np.log(lengths)), np.log(batches * lengths)
+    for other in (whole + 1, 20.0):
+        expected = reader.at_logarithms((whole, other))
+        np.testing.assert_allclose(
+            np.broadcast_to(reader.at_logarithms((crossed, other)), whole.shape), expected, rtol=1e-13
+        )
 
 
 def test_between_points_it_is_a_straight_line_in_logarithms():

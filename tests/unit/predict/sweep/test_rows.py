@@ -32,6 +32,17 @@ def test_one_row_a_configuration_with_the_columns_of_the_summary_and_the_inputs(
         assert rows[name].shape == (48,)
 
 
+@pytest.mark.parametrize("most", [1, 5, 7, 24])
+def test_a_column_is_the_same_in_pieces_of_any_length(monkeypatch, rows, most):
+    monkeypatch.setattr("inferometer.predict.sweep.answer._PIECE_ROWS", most)
+    found = run_study(small())
+    (part,) = found.parts
+    assert sum(map(len, part.pieces())) == len(rows)
+    for name in rows.columns:
+        np.testing.assert_array_equal(found[name], rows[name])
+        np.testing.assert_array_equal(found[name], np.broadcast_to(part.column(name), part.shape).ravel())
+
+
 def test_rows_are_the_product_in_order(rows):
     expected = [*product(("nvidia-h200", "nvidia-l4"), ("bf16", "q4_0"), (1, 8), (16, 512, 2048), (100, 200_000))]
     columns = [rows[name].tolist() for name in ("device", "weights", "batch", "prompt", "context")]
