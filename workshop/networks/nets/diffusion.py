@@ -118,7 +118,7 @@ class Turning(nn.Module):
 
 
 class Hunyuan(nn.Module):
-    """Hunyuan-DiT with its table of turned positions, which is made once a picture, and with no padding in its texts."""
+    """Hunyuan-DiT with its table of positions, which is made once a picture, and with no padding in its texts."""
 
     def __init__(self):
         super().__init__()
