@@ -41,8 +41,8 @@ from inferometer.store.tables import fleet_events, fleet_faults, fleet_files, fl
 # Before and after each lease an agent runs the same short reference. Two kinds of difference count: between the two of
 # one lease (it changed while a job was measured), and of one lease from the median of all (it is not the device of
 # yesterday). Jobs that were measured there more than once say it of themselves: each time from the median of that job.
-# The grade is the worse of references and repeats. The limits of grade A are what repeats of the same job on a commercial
-# device cloud show.
+# The grade is the worse of references and repeats. The limits of grade A are what repeats of the same job on a
+# commercial device cloud show.
 
 Grade = Literal["A", "B", "C", "ungraded"]
 LEASES = 5  # that a grade needs
