@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from inferometer.cli.options import OutputFile, format_option, print_table, say
+from inferometer.cli.options import OutputFile, format_option, print_table, refuse_given, say
 from inferometer.cli.storing import hub_client, hub_options, open_chosen, store_option
 from inferometer.core.errors import PlaceError
 from inferometer.core.settings import value_of
@@ -59,6 +59,7 @@ def command(
             raise click.UsageError("Say where to: -o FILE, or --hub URL.", ctx=click.get_current_context())
         _print_sent(runs, project, store, form, **hub)
         return
+    refuse_given({"send"}, "{} sends, and -o saves.", "Say one of them.")
     if len(runs) != 1:
         raise click.UsageError(f"{out} takes one run, and {len(runs)} are named.", ctx=click.get_current_context())
     if out.suffix == ".zip":
