@@ -90,7 +90,7 @@ def _or_none(value: float) -> float | None:
 
 
 def _arrived(requests: Requests, windows: Sequence[Window], weights: Floats | None = None) -> float:
-    """How many answers arrived in the windows; one that lies partly in a window counts in part. Or the sum of their weights."""
+    """How many answers arrived in the windows (or the sum of their weights); one partly in a window counts in part."""
     each = np.ones(len(requests)) if weights is None else np.nan_to_num(weights)
     return float(sum((each * requests.share_between(w.start_s, w.end_s)).sum() for w in windows))
 
