@@ -75,7 +75,7 @@ class Lab:
         fixed = ("--no-guard", "--no-reference", *(("--token", token) if token else ()))
         path = os.pathsep.join([*map(str, paths), os.environ.get("PYTHONPATH", "")])  # noqa: TID251 - passed on
         env = {**os.environ, "PYTHONPATH": path}  # noqa: TID251 - passed on
-        agent = Process("agent", "--hub", url or self.url, "--name", name, "--root", place, *fixed, env=env)
+        agent = Process("hub", "agent", "--hub", url or self.url, "--name", name, "--root", place, *fixed, env=env)
         agent.until("takes jobs from")
         self.agents[name] = agent
         return agent

@@ -17,7 +17,7 @@ from inferometer.core.units import format_quantity
 from inferometer.known.atlas.shipped import load
 from inferometer.known.atlas.sources.tidy import COLUMNS
 from inferometer.measure.calibrate.priors.judged import DEVICE_OUT
-from inferometer.understand.accuracy.page import left_out_results
+from inferometer.understand.view.accuracy import left_out_results
 
 if TYPE_CHECKING:
     from inferometer.core.calibration import Calibration

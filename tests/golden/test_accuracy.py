@@ -14,9 +14,9 @@ from inferometer import predict
 from inferometer.cli.commands import accuracy
 from inferometer.predict.ask import ask
 from inferometer.understand.accuracy import judge
-from inferometer.understand.accuracy import page as accuracy_page
 from inferometer.understand.accuracy.cases import read_cases, read_peers
 from inferometer.understand.accuracy.judge import error_summary, peer_errors
+from inferometer.understand.view import accuracy as accuracy_page
 
 RECORDED = Path(__file__).parents[2] / "workshop" / "recorded"
 PAGE = Path(__file__).parents[2] / "docs" / "accuracy.md"

@@ -14,8 +14,7 @@ from inferometer.measure.bench.measurement import Measurement
 from inferometer.measure.bench.verdict import Criteria
 from inferometer.understand import explanation
 from inferometer.understand.explanation import Explanation
-from inferometer.understand.judging import judge_profile
-from inferometer.understand.resolve import device_behind, graph_behind, other_machine
+from inferometer.understand.judging import device_behind, graph_behind, judge_profile, other_machine
 
 
 def explain(

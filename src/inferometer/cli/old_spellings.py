@@ -18,11 +18,9 @@ _OPTIONS: dict[str, dict[str, str]] = {
     "verify": _COMPUTE,
 }
 # Commands that are part of another one now; they are in no list, and do what they did.
-COMMANDS = {"push": "export --hub URL"}
-# Commands whose words another one begins with now.
 MOVED = {
     "agent": "hub agent", "mcp": "hub mcp", "projects": "runs projects", "watch": "runs watch",
-    "mock": "simulate --serve", "synth": "prepare",
+    "mock": "simulate --serve", "push": "export --send", "synth": "prepare",
 }  # fmt: skip
 
 

@@ -72,7 +72,7 @@ class _Commands(click.Group):
         return list(COMMANDS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002 - click's signature
-        if cmd_name not in COMMANDS and cmd_name not in old_spellings.COMMANDS:
+        if cmd_name not in COMMANDS:
             raise UnknownNameError("command", cmd_name, COMMANDS, listing="`inferometer --help` lists them.")
         module = f"{cmd_name}_" if keyword.iskeyword(cmd_name) else cmd_name.replace("-", "_")
         command: click.Command = importlib.import_module(f"inferometer.cli.commands.{module}").command

@@ -71,7 +71,7 @@ class CoreGroup:
     ops_per_cycle: Mapping[str, float]  # dense operations of one core in a cycle, by arithmetic format
 
     def peak(self, name: str, count: int | None = None) -> float:
-        """Operations per second of all its cores, or of so many of them; 0 in a format that they do not compute."""
+        """Operations per second of all its cores, or of `count` of them; 0 in a format that they do not compute."""
         return (self.count if count is None else count) * self.clock_hz * self.ops_per_cycle.get(name, 0.0)
 
 
@@ -197,7 +197,7 @@ class Device:
         return self.kind == "microcontroller"
 
     def peak_of_threads(self, name: str, threads: int) -> float:
-        """Operations per second of so many threads, one a core, on the fastest cores first.
+        """Operations per second of a number of threads, one a core, on the fastest cores first.
 
         Threads beyond the cores add nothing. A device whose cores are not known shares its peak evenly among the cores
         it counts, and gives all of it where it counts none.

@@ -81,7 +81,7 @@ def require_distinct(paths: Iterable[str], whose: str) -> None:
 
 
 def require_carried(entry: str, paths: Collection[str]) -> None:
-    """Files that a model of such an entry may consist of; what could be code, or belongs to no model, is refused."""
+    """Refuse a file that could be code, or is no part of the model that is opened as `entry`."""
     for path in paths:
         if not may_carry(entry, path, paths):
             raise TrustError(

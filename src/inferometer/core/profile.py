@@ -156,7 +156,7 @@ class Phase:
 
     @property
     def above_floor(self) -> float | None:
-        """Its time over its floor; None where so much is not counted that the floor says little."""
+        """Its time over its floor; None where too little of its work is counted for the floor to mean much."""
         if not self.floor_s or self.counted < COUNTED:
             return None
         return self.time_s / self.floor_s

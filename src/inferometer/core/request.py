@@ -168,7 +168,7 @@ KEPT_STEPS = 40
 
 
 def kept_steps(count: int, most: int = KEPT_STEPS) -> tuple[int, ...]:
-    """Which of so many steps are kept: all, or the first, the last and others evenly between."""
+    """Which of `count` steps are kept: all, or the first, the last and others evenly between."""
     if count <= most:
         return tuple(range(count))
     return tuple(round(index * (count - 1) / (most - 1)) for index in range(most))

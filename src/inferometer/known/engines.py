@@ -562,7 +562,7 @@ def _arithmetic(row: CatalogRow) -> dict[str, tuple[str, ...]]:
 
 
 def _format_of(key: str) -> str:
-    """A key of such a table with the names that its formats go by here: `gpu:q4_0`, `arm:convolution:i8/f32`."""
+    """A table's key with our own names of its formats: `gpu:q4_0`, `arm:convolution:i8/f32`."""
     where, colon, names = key.rpartition(":")
     if names == DYNAMIC:
         return key

@@ -17,8 +17,8 @@ from inferometer.known.load import CatalogRow, did_you_mean, read_rows
 
 # Designs of cores, and what a number of them reaches at a clock.
 #
-# A row says `core_groups = ["4 × cortex-a76 @ 2.4 GHz", "4 × cortex-a55 @ 1.8 GHz"]`, the fastest first. What one core of
-# a design does in a cycle is a row of `cores.toml`, so that a peak is cores × clock × operations a cycle and stands
+# A row says `core_groups = ["4 × cortex-a76 @ 2.4 GHz", "4 × cortex-a55 @ 1.8 GHz"]`, the fastest first. What one core
+# of a design does in a cycle is a row of `cores.toml`, so that a peak is cores × clock × operations a cycle and stands
 # nowhere twice. A "core" is what the vendor repeats: a CPU core, a multiprocessor, a compute unit, a shader core.
 
 _GROUP = re.compile(r"(?P<count>\d+) [×x] (?P<core>\S+) @ (?P<clock>.+)")

@@ -58,7 +58,7 @@ class Deletion:
 
 
 def choose(connection: Connection, chosen: Retention) -> None:
-    """The rules of a project from now on, in place of those that it had."""
+    """Replace the rules of a project."""
     for rule in RULES:
         seconds = chosen.seconds(rule)
         if seconds is not None and seconds <= 0:

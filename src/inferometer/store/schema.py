@@ -63,7 +63,7 @@ def _require_known(revision: str | None, database: Database) -> None:
 
 
 def _migrate(connection: Connection, database: Database) -> None:
-    """One process brings the tables up; those that came at the same moment wait here, and then find it done."""
+    """One process brings the tables up; others that start at the same moment wait here, and then find it done."""
     if database.postgres:
         connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": _LOCK})
     revision = revision_of(connection)

@@ -162,7 +162,7 @@ def _covered(op: OpTime, known: set[str], renamed: Mapping[str, str], *, togethe
 
 
 def _joined(groups: Iterable[Sequence[str]]) -> dict[str, str]:
-    """For each name the first of those that it is joined with."""
+    """For each name the first name of its group."""
     parent: dict[str, str] = {}
 
     def root(name: str) -> str:

@@ -130,7 +130,7 @@ def _facts(environment: Environment | None) -> dict[str, str]:
 
 @frozen
 class Alarm:
-    """What is said of the newest run of a series. `told` is whether somebody should hear of it: confirmed, no less."""
+    """The verdict on the newest run of a series. `told`: somebody should hear of it, because it is confirmed."""
 
     state: State
     run: str

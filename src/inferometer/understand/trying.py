@@ -19,7 +19,7 @@ from inferometer.measure.bench.verdict import Criteria, judge
 from inferometer.measure.run.model import MeasureRequest
 from inferometer.predict.change import Change, parse_change
 from inferometer.understand.advice import preparations
-from inferometer.understand.resolve import other_machine
+from inferometer.understand.judging import other_machine
 
 Measure = Callable[[MeasureRequest], Profile]
 

@@ -10,7 +10,7 @@ import pytest
 from click.testing import CliRunner
 
 from inferometer.cli import elsewhere, progress, storing
-from inferometer.cli.commands import agent, bench, bundle, calibrate, hub, prepare, push, sweep, verify
+from inferometer.cli.commands import agent, bench, bundle, calibrate, export, hub, prepare, sweep, verify
 from inferometer.cli.run import run
 from inferometer.core.box import parse_ceiling
 from inferometer.core.calibration import Calibration
@@ -471,7 +471,7 @@ def test_what_was_sent_and_what_waits_is_told(monkeypatch, capsys):
         "inferometer: Away. 2 runs waiting: `inferometer export --hub u` sends them."
     ]
     assert said(answer("a")) == ["inferometer: No."]
-    assert [push._state(one) for one in (answer("a", link="l"), answer("a", waits=True), answer("a"))] == [
+    assert [export._state(one) for one in (answer("a", link="l"), answer("a", waits=True), answer("a"))] == [
         "sent",
         "waiting",
         "refused",

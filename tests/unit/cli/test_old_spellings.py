@@ -81,10 +81,7 @@ def test_the_same_field_has_the_same_option_in_every_command_that_predicts():
                 assert f"--{option.name.replace('_', '-')}" in option.opts, f"{name} {option.opts}"
 
 
-def test_commands_that_are_part_of_others_are_in_no_list_and_work():
-    for name in old_spellings.COMMANDS:
-        assert name not in COMMANDS
-        assert command_of(name).name == name
+def test_taking_in_is_one_command():
     for group in ("runs", "bundle"):
         listed = CliRunner().invoke(cli, [group, "--help"]).stdout.partition("Commands:")[2]
         assert "import" not in listed

@@ -13,13 +13,19 @@ from inferometer.core.profile import CalibrationMark, DeviceFacts, Environment, 
 from inferometer.core.workload import Parallel, Precision, Workload
 from inferometer.measure.run.model import MeasureRequest
 from inferometer.predict.gains import Gain
-from inferometer.understand import resolve, trying
+from inferometer.understand import judging as resolve
+from inferometer.understand import trying
 from inferometer.understand.case import growth, pricer, times_words
 from inferometer.understand.explanation import _above, _can_predict, _headline, explain, explanation_document
 from inferometer.understand.findings import finding_page, findings_of, overheads
-from inferometer.understand.judging import _missing_calibration, judge_profile, question_behind
+from inferometer.understand.judging import (
+    _missing_calibration,
+    device_behind,
+    graph_behind,
+    judge_profile,
+    question_behind,
+)
 from inferometer.understand.residual import KindGap, _alike, explain_residual
-from inferometer.understand.resolve import device_behind, graph_behind
 from inferometer.understand.trying import Trial, _blank, _judged, _overlap, try_changes, with_change
 from unit.understand.explain_cases import (
     CPU,

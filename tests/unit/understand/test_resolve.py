@@ -7,7 +7,7 @@ import pytest
 import inferometer as im
 from inferometer.core.errors import UnknownNameError
 from inferometer.core.profile import DeviceFacts, ModelFacts
-from inferometer.understand.resolve import device_behind, graph_behind
+from inferometer.understand.judging import device_behind, graph_behind
 from unit.understand.explain_cases import CPU, computing, explain, forward, judged_on, profile
 
 

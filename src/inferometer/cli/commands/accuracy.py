@@ -123,7 +123,7 @@ def command(
         say(f"inferometer: left out {reason}")
     text = form in {"table", "md"}
     if aims:
-        from inferometer.understand.accuracy.page import against_aims
+        from inferometer.understand.view.accuracy import against_aims
 
         print_table(target_table(against_aims(judged), text=text), form)
     elif peers:
@@ -136,8 +136,7 @@ def command(
 
 
 def _print_published(form: str) -> None:
-    from inferometer.understand.accuracy.page import left_out_results
-    from inferometer.understand.view.accuracy import published_table
+    from inferometer.understand.view.accuracy import left_out_results, published_table
 
     print_table(published_table(left_out_results(), text=form in {"table", "md"}), form)
 
@@ -165,9 +164,10 @@ def _print_atlas(paths: "Sequence[Path]", from_models: int | None, form: str) ->
 def page() -> str:
     """docs/accuracy.md: every shipped case, with the shipped calibrations and with priors alone."""
     from inferometer.measure.calibrate.priors.judged import EVERY
-    from inferometer.understand.accuracy.page import accuracy_findings, left_out_results
     from inferometer.understand.view.accuracy import (
+        accuracy_findings,
         accuracy_page,
+        left_out_results,
         peer_table,
         published_table,
         standing_table,

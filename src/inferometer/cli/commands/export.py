@@ -1,13 +1,18 @@
 """`inferometer export`."""
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from inferometer.cli.options import OutputFile, format_option, say
-from inferometer.cli.storing import hub_options, store_option
+from inferometer.cli.options import OutputFile, format_option, print_table, refuse_given, say
+from inferometer.cli.storing import hub_client, hub_options, open_chosen, store_option
+from inferometer.core.errors import PlaceError
 from inferometer.core.settings import value_of
+from inferometer.core.units import counted
+
+if TYPE_CHECKING:
+    from inferometer.hub.places.hub_client import Pushed
 
 
 @click.command("export")
@@ -18,13 +23,14 @@ from inferometer.core.settings import value_of
 )  # fmt: skip
 @click.option("--chart", metavar="NAME", help="Save one chart instead, as .svg, .png or .json.")
 @click.option("--force", is_flag=True, help="Overwrite an archive that exists.")
+@click.option("--send", is_flag=True, help="Send it to the hub that is set, else to this machine's own.")
 @click.option("--project", metavar="NAME", help="With --hub: put the runs into this project there.")
 @hub_options
 @store_option
 @format_option
 def command(
-    runs: tuple[str, ...], out: Path | None, chart: str | None, force: bool, project: str | None, store: str | None,
-    form: str, **hub: Any,
+    runs: tuple[str, ...], out: Path | None, chart: str | None, force: bool, send: bool, project: str | None,
+    store: str | None, form: str, **hub: Any,
 ) -> None:  # fmt: skip
     """Save a run as a file: a page that needs no server, Markdown, CSV, JSON, a trace, a chart, or the whole run.
 
@@ -49,12 +55,11 @@ def command(
     once.
     """
     if out is None:
-        from inferometer.cli.commands.push import print_sent
-
-        if not (hub["hub"] or value_of("INFEROMETER_PUSH") or value_of("INFEROMETER_HUB")):
+        if not (send or hub["hub"] or value_of("INFEROMETER_PUSH") or value_of("INFEROMETER_HUB")):
             raise click.UsageError("Say where to: -o FILE, or --hub URL.", ctx=click.get_current_context())
-        print_sent(runs, project, store, form, **hub)
+        _print_sent(runs, project, store, form, **hub)
         return
+    refuse_given({"send"}, "{} sends, and -o saves.", "Say one of them.")
     if len(runs) != 1:
         raise click.UsageError(f"{out} takes one run, and {len(runs)} are named.", ctx=click.get_current_context())
     if out.suffix == ".zip":
@@ -66,3 +71,33 @@ def command(
 
     export(runs[0], out, chart=chart, store=store)
     say(f"Saved {out}.")
+
+
+def _print_sent(
+    runs: tuple[str, ...], project: str | None, store: str | None, form: str, *, hub: str | None, token: str | None,
+    token_file: Path | None,
+) -> None:  # fmt: skip
+    """Send stored runs, with their profiles, metrics and files; without any, those that could not be sent before."""
+    from inferometer.hub.places.hub_client import push
+    from inferometer.understand.view.table import Column, ReportTable
+
+    client = hub_client(hub, token, token_file)
+    with open_chosen(store) as opened:
+        answers = push(opened, client, [opened.resolve(run) for run in runs], project=project)
+    if not answers:
+        say(f"Nothing waits to be sent to {client.url}.")
+        return
+    columns = tuple(Column(key=name, heading=name) for name in ("run", "state", "link"))
+    rows = tuple({"run": each.run, "link": each.link, "state": _state(each)} for each in answers)
+    print_table(ReportTable(columns=columns, rows=rows), form)
+    unsent = [each for each in answers if each.link is None]
+    if unsent:
+        waiting = sum(each.waits for each in unsent)
+        later = f" {counted(waiting, 'run')} waiting: `inferometer export --hub {client.url}` sends them."
+        raise PlaceError(f"{unsent[0].reason}{later if waiting else ''}")
+
+
+def _state(pushed: "Pushed") -> str:
+    if pushed.link is not None:
+        return "sent"
+    return "waiting" if pushed.waits else "refused"

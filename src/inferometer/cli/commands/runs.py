@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, TypedDict, Unpack
 
 import click
 
-from inferometer.cli.commands import projects, watch
 from inferometer.cli.old_spellings import advise
 from inferometer.cli.options import (
     ListingGroup,
@@ -21,9 +20,9 @@ from inferometer.cli.options import (
     say,
 )
 from inferometer.cli.storing import open_chosen, store_option
-from inferometer.core.errors import DomainError, UnknownNameError
+from inferometer.core.errors import DomainError, GateError, PlaceError, UnknownNameError
 from inferometer.core.profile import Status
-from inferometer.core.units import counted
+from inferometer.core.units import counted, parse_quantity
 
 if TYPE_CHECKING:
     from inferometer.store.store import Store
@@ -308,5 +307,150 @@ def _print_rows(opened: "Store", runs: list[str], form: str) -> None:
     print_table(run_table([opened.row(run) for run in runs], form), form)
 
 
-command.add_command(projects.command)
-command.add_command(watch.command)
+# `inferometer runs watch`.
+
+
+@command.command("watch")
+@click.argument("run", default="last")
+@click.option("--branch", metavar="NAME", help="The series of this branch: runs with the tag branch:NAME.")
+@click.option("--against", metavar="NAME", help="The branch whose runs are the baseline.  [default: as --branch]")
+@click.option("--baseline", metavar="MODEL", help="The model as it was: confirm a suspicion in turns with it.")
+@click.option("--rounds", type=Whole(11, 100), default=12, help="Of confirming.")
+@click.option("--threshold", default="2%", metavar="SHARE", help="The smallest change that counts.")
+@click.option(
+    "--tell", "--webhook", "places", multiple=True, metavar="PLACE",
+    help="Tell a confirmed change: https://ADDRESS, mailto:ADDRESS, github:OWNER/REPO#PULL, gitlab:…!MERGE, …@COMMIT.",
+)  # fmt: skip
+@click.option("--badge", type=OutputFile(), metavar="FILE", help="Write an .svg, or .json for services that draw them.")
+@store_option
+@format_option
+def watch_run(
+    run: str,
+    branch: str | None,
+    against: str | None,
+    baseline: str | None,
+    rounds: int,
+    threshold: str,
+    places: tuple[str, ...],
+    badge: Path | None,
+    store: str | None,
+    form: str,
+) -> None:
+    """Say whether a run is slower than its series has been, and confirm it before anybody is told.
+
+    \b
+    inferometer profile model.onnx --tag branch:main && inferometer runs watch --branch main
+    inferometer runs watch --branch fix-7 --against main --baseline main/model.onnx --tell https://ci.example/hook
+
+    A series is a model, an engine, a machine and a workload on a branch. A run that stands out from the noise of its
+    series is suspected. With --baseline, both are measured in turns, round after round, and only what these show is
+    confirmed. What changed on the machine is named before the code. Exit code 1: it is slower, confirmed. A place that
+    names a commit gets its state either way; the others hear of what is confirmed.
+    """
+    from inferometer.api.watching import watch
+    from inferometer.hub.telling import tell_alarm, write_badge
+    from inferometer.understand.series import AlarmRule
+    from inferometer.understand.view.runs import alarm_card, alarm_table
+
+    if places and baseline is None:
+        raise DomainError("Only what is confirmed is told.", remedy="Give --baseline too.")
+    rule = AlarmRule(threshold=parse_quantity(threshold, "1"))
+    alarm = watch(run, branch=branch, against=against, store=store, rule=rule, baseline=baseline, rounds=rounds)
+    if alarm.state in {"suspected", "confirmed"}:
+        with open_chosen(store) as opened:
+            opened.retag(alarm.run, add=(f"alarm:{alarm.state}",))
+    if form == "json":
+        print_document(alarm.document())
+    elif form == "csv":
+        print_table(alarm_table(alarm), form)
+    else:
+        print_card(alarm_card(alarm), form)
+    if badge is not None:
+        write_badge(alarm, badge)
+    for place in places:
+        try:
+            tell_alarm(place, alarm)
+        except PlaceError as error:
+            say(f"inferometer: {error}")  # the verdict stands, whoever hears of it
+    if alarm.told and (alarm.ratio or 0) > 1:
+        raise GateError(alarm.sentence)
+
+
+# `inferometer runs projects`.
+
+
+@command.group("projects", cls=ListingGroup, invoke_without_command=True)
+@store_option
+@format_option
+@click.pass_context
+def projects(context: click.Context, store: str | None, form: str) -> None:
+    """List the projects that runs belong to; create, rename or delete one.
+
+    \b
+    inferometer runs projects
+    inferometer runs projects create phones --description "what ships in the app"
+    inferometer runs projects rename phones mobile
+    inferometer runs projects delete mobile
+
+    A new project is also created by its first run: `inferometer bench --project phones …`.
+    """
+    if context.invoked_subcommand is None:
+        _print_projects(store, form)
+
+
+@projects.command("list", hidden=True)
+@store_option
+@format_option
+def list_projects(store: str | None, form: str) -> None:
+    """List projects with their number of runs."""
+    _print_projects(store, form)
+
+
+@projects.command("create")
+@click.argument("name")
+@click.option("--description", help="What the project is for.")
+@store_option
+@format_option
+def create_project(name: str, description: str | None, store: str | None, form: str) -> None:
+    """Create a project."""
+    with open_chosen(store, create=True) as opened:
+        opened.create_project(name, description=description)
+    _print_projects(store, form, only=name.strip())
+
+
+@projects.command("rename")
+@click.argument("name")
+@click.argument("to")
+@store_option
+@format_option
+def rename_project(name: str, to: str, store: str | None, form: str) -> None:
+    """Rename a project; its runs stay in it."""
+    with open_chosen(store) as opened:
+        opened.rename_project(name, to)
+    _print_projects(store, form, only=to.strip())
+
+
+@projects.command("delete")
+@click.argument("name")
+@click.option("--with-runs", is_flag=True, help="Also delete its runs, permanently.")
+@store_option
+@format_option
+def delete_project(name: str, with_runs: bool, store: str | None, form: str) -> None:
+    """Delete a project without runs, or with --with-runs one and all its runs."""
+    with open_chosen(store) as opened:
+        opened.delete_project(name, with_runs=with_runs)
+    say(f"Deleted project {name}.")
+    if form != "table":
+        _print_projects(store, form)
+
+
+def _print_projects(store: str | None, form: str, *, only: str | None = None) -> None:
+    from inferometer.understand.view.runs import project_table
+
+    with open_chosen(store) as opened:
+        projects = [project for project in opened.projects() if only in {None, project.name}]
+        location = opened.location
+    if not projects:
+        say(f"There are no projects in {location} yet. A run creates its own, or `inferometer runs projects create`.")
+    if projects or form != "table":
+        print_table(project_table(projects, form), form)

@@ -53,7 +53,7 @@ def class_of(shares: Sequence[float], number: int) -> int:
 
 @frozen
 class Demand:
-    """One entry a request, each after those that it waits for.
+    """One entry a request, each after the requests that it waits for.
 
     `due_s` is empty in a closed loop, where a request is due when a place is free.
     `after` has the places of the requests whose answers one waits for, and `wait_s` how long after the last of them it

@@ -90,7 +90,7 @@ def _or_none(value: float) -> float | None:
 
 
 def _arrived(requests: Requests, windows: Sequence[Window], weights: Floats | None = None) -> float:
-    """Answers that arrived in the windows, in parts where they lie partly in one; or so much of a weight of theirs."""
+    """How many answers arrived in the windows (or the sum of their weights); one partly in a window counts in part."""
     each = np.ones(len(requests)) if weights is None else np.nan_to_num(weights)
     return float(sum((each * requests.share_between(w.start_s, w.end_s)).sum() for w in windows))
 
@@ -191,7 +191,7 @@ def times_of(level: Level, metric: str) -> tuple[float, ...]:
 
 
 def median_of(found: Distribution | None) -> float | None:
-    """The median where so many requests support it, else the mean."""
+    """The median if there are enough requests for one, else the mean."""
     return None if found is None else found.p50 if found.p50 is not None else found.mean
 
 

@@ -19,7 +19,7 @@ def spread_of(times: NDArray[np.float64]) -> Spread | None:
 
 
 def weighted_spread(times: NDArray[np.float64], counts: NDArray[np.int64]) -> Spread | None:
-    """The spread of times that came so many times each; None of none."""
+    """The spread of times, each with its count; None without any."""
     known = counts > 0
     if not known.all():
         times, counts = times[known], counts[known]
@@ -87,7 +87,7 @@ def distribution_of_spread(spread: Spread | None) -> Distribution | None:
 
 
 def distribution(times: NDArray[np.float64]) -> Distribution | None:
-    """Mean, ends, and the percentiles that so many readings support (linear between ranks, as everywhere here)."""
+    """Mean, ends, and the percentiles that there are enough readings for (linear between ranks, as everywhere here)."""
     if len(times) == 0:
         return None
     known = {name: float(np.quantile(times, p)) if supported(p, len(times)) else None for name, p in _SHARES.items()}

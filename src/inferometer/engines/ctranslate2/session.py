@@ -62,7 +62,7 @@ def open_session(target: Target, name: str, *, clock: Callable[[], float] = time
 
 
 def _wait_asleep(threads: int, environment: MutableMapping[str, str]) -> tuple[str, ...]:
-    """Let threads that wait sleep where they would take the cores from those that work; a note if that was done.
+    """Let waiting threads sleep where they would take cores from working ones; a note if that was done.
 
     On Arm, matrix products have threads of their own (ruy's) beside those of OpenMP, and both spin when they wait. With
     two threads on two cores a prompt of 32 tokens then took 150 to 350 ms, and 81 ms with threads of OpenMP that sleep.

@@ -227,7 +227,7 @@ class GenaiSession(Tokenising):
         )  # fmt: skip
 
     def _begin(self, length: int, *, stops: bool = False) -> GenaiModel:
-        """A generator with a cache for so many tokens, in place of the one before."""
+        """Replace the generator by one whose cache has room for this many tokens."""
         import onnxruntime_genai  # noqa: PLC0415 - as above
 
         running = alive(self._model)

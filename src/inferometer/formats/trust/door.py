@@ -20,8 +20,9 @@ from inferometer.formats.trust.archive import Archive, open_archive
 # Programs exported by PyTorch (`.pt2`): whether one could do more than compute.
 #
 # `torch.export.load` trusts its file. It unpickles sample inputs, weights and constants, evaluates sizes and guards as
-# Python, turns the names of inputs into source, looks operators up by any dotted name, and loads a compiled library that
-# lies in the same archive. So each of these is looked at here, and what is no tensor, size or known operator is named.
+# Python, turns the names of inputs into source, looks operators up by any dotted name, and loads a compiled library
+# that lies in the same archive. So each of these is looked at here, and what is no tensor, size or known operator is
+# named.
 
 # What a pickle would call, without running it.
 #

@@ -107,7 +107,7 @@ def _outermost(paths: Iterable[Path]) -> tuple[str, ...]:
 
 
 def environment_in(outside: Mapping[str, str], own: Path, *, shared_memory: bool) -> dict[str, str]:
-    """The variables of a job: those that steer engines, and folders of its own for everything that they keep.
+    """The environment of a job: variables that steer engines, and folders of its own for everything that they keep.
 
     Without `shared_memory` (/dev/shm) PyTorch's pool of compilers cannot talk, so it compiles by itself.
     """

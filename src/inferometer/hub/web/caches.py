@@ -18,7 +18,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from inferometer.core.errors import InferometerError
 from inferometer.core.profile import Run
 from inferometer.hub.web.guard.security import VISITOR, StoreMark
-from inferometer.hub.web.pages.explaining import PageExplanation, page_explanation
+from inferometer.hub.web.pages.run import PageExplanation, page_explanation
 from inferometer.store.store import Store
 from inferometer.store.values import RunRow, Visitor
 

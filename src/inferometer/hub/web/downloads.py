@@ -12,12 +12,11 @@ from inferometer.core.profile import Profile, Run
 from inferometer.hub.web import require_web
 from inferometer.hub.web.assets import Parts, bundled, html_report, own_assets, vega_bundle
 from inferometer.hub.web.guard.catalog_names import roofs_of
-from inferometer.hub.web.pages.dataflow import dataflow_svg
-from inferometer.hub.web.pages.explaining import page_explanation
-from inferometer.hub.web.pages.run import held_of, run_values
+from inferometer.hub.web.pages.run import held_of, page_explanation, run_values
 from inferometer.hub.web.rendering import render_template
 from inferometer.measure.bench.measurement import Measurement
 from inferometer.store.values import Metric
+from inferometer.understand.view.drawing import dataflow_svg
 from inferometer.understand.view.model_graph import model_graph
 from inferometer.understand.view.page import page_of
 

@@ -41,8 +41,8 @@ from inferometer.store.tables import fleet_events, fleet_faults, fleet_files, fl
 # Before and after each lease an agent runs the same short reference. Two kinds of difference count: between the two of
 # one lease (it changed while a job was measured), and of one lease from the median of all (it is not the device of
 # yesterday). Jobs that were measured there more than once say it of themselves: each time from the median of that job.
-# The grade is the worse of references and repeats. The limits of grade A are what repeats of the same job on a commercial
-# device cloud show.
+# The grade is the worse of references and repeats. The limits of grade A are what repeats of the same job on a
+# commercial device cloud show.
 
 Grade = Literal["A", "B", "C", "ungraded"]
 LEASES = 5  # that a grade needs
@@ -154,7 +154,7 @@ class Fleet(OpenedStore):
         return self._write(work)
 
     def devices(self, *, facts: bool = True, project: str | None = None) -> tuple[FleetDevice, ...]:
-        """All of them, or those that work for a project; without `facts`, which are long, if nobody looks at them."""
+        """All devices, or a project's; without `facts`, which are long, if nobody looks at them."""
 
         def work(connection: Connection) -> tuple[FleetDevice, ...]:
             number = leasing.project_of(connection, project)
@@ -237,7 +237,7 @@ class Fleet(OpenedStore):
         run: str | None = None,
         limit: int = 100,
     ) -> tuple[JobRow, ...]:
-        """Jobs, the newest first; those that wait in the order in which they came, if only they are asked for."""
+        """Jobs, the newest first; waiting jobs alone come in the order in which they were sent."""
         if not 1 <= limit <= _MOST_JOBS:
             raise DomainError(f"A list has 1 to {_MOST_JOBS} jobs, and {limit} were asked for.")
         query = jobs_query().where(*jobs_in_sight(self.sight))
@@ -349,7 +349,7 @@ class Fleet(OpenedStore):
         return self._write(ending.look_after, moment)
 
     def lack_file(self, sha256: str, job: str) -> tuple[str, ...]:
-        """The hub has not got a file, or not as it was: ends this job and those that wait for the same file."""
+        """The hub lacks a file, or has it changed: this job ends, and so do all that wait for the same file."""
         return self._write(ending.lack_file, sha256, job, self._now())
 
     def cancel(self, job: str, *, by: str = "local") -> JobRow:

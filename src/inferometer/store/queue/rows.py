@@ -69,7 +69,7 @@ def jobs_in_sight(sight: Sight | None) -> list[ColumnElement[bool]]:
 
 
 def devices_in_sight(sight: Sight | None) -> list[ColumnElement[bool]]:
-    """Somebody sees the devices that are theirs, and those that work for a project of theirs."""
+    """Somebody sees their own devices, and the devices of their projects."""
     if sight is None:
         return []
     return [(fleet_devices.c.user == sight.user) | working_for(*sight.projects)]
@@ -98,7 +98,7 @@ def no_job(connection: Connection, job: str, sight: Sight | None = None) -> Unkn
 def devices_of(
     connection: Connection, sight: Sight | None = None, *, facts: bool = True, project: int | None = None
 ) -> tuple[FleetDevice, ...]:
-    """All devices, or those that work for a project; without their `facts`, which are long, if nobody needs them."""
+    """All devices, or a project's; without their `facts`, which are long, if nobody needs them."""
     query = _devices(sight, facts=facts)
     if project is not None:
         query = query.where(working_for(project))

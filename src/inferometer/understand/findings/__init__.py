@@ -9,7 +9,8 @@ from inferometer.core.errors import CatalogError, UnknownNameError
 from inferometer.core.finding import CODES, SEVERITIES, Finding
 from inferometer.core.frozen import frozen
 from inferometer.understand.case import Case
-from inferometer.understand.findings import bounds, overheads, placement, times
+from inferometer.understand.findings import bounds, overheads, times
+from inferometer.understand.findings import bounds as placement
 from inferometer.understand.findings import overheads as tokens
 
 __all__ = ["FINDERS", "Finder", "findings_of"]

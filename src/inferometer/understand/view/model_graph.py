@@ -68,7 +68,7 @@ def _structure(profile: Profile) -> tuple[Structure, str | None]:
     if profile.structure is not None:
         return profile.structure, None
     from inferometer.core.sizes import bind  # noqa: PLC0415 - only runs of before, and predictions
-    from inferometer.understand.resolve import graph_behind  # noqa: PLC0415 - as above
+    from inferometer.understand.judging import graph_behind  # noqa: PLC0415 - as above
 
     try:
         graph, _ = graph_behind(profile, files=False)

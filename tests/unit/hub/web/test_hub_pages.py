@@ -20,9 +20,8 @@ from inferometer.hub.web import assets
 from inferometer.hub.web.guard.catalog_names import roofs_of
 from inferometer.hub.web.pages.catalog import device_list
 from inferometer.hub.web.pages.compare import compare_values
-from inferometer.hub.web.pages.explaining import page_explanation
 from inferometer.hub.web.pages.routes import RunListing
-from inferometer.hub.web.pages.run import run_values
+from inferometer.hub.web.pages.run import page_explanation, run_values
 from inferometer.hub.web.rendering import data_element, environment
 from inferometer.hub.web.serving import _warm
 from inferometer.predict.flags import FLAGS

@@ -21,15 +21,14 @@ from inferometer.hub.web.api.people import _csv, _grants
 from inferometer.hub.web.downloads import exported_run
 from inferometer.hub.web.guard.rules import Rules
 from inferometer.hub.web.pages import catalog as atlas_page
-from inferometer.hub.web.pages import dataflow
 from inferometer.hub.web.pages import fleet as fleet_pages
-from inferometer.hub.web.pages.explaining import _attribution_rows
-from inferometer.hub.web.pages.run import held_of
+from inferometer.hub.web.pages.run import _attribution_rows, held_of
 from inferometer.hub.web.rendering import _coded, _linked, _moment, _share, _span
 from inferometer.store.errors import StoreError
 from inferometer.store.queue.values import FleetDevice, JobRow, LeaseCheck, Wanted
 from inferometer.store.queue.wanted import written
 from inferometer.store.values import AuditEntry, Metric, RunRow, Visitor
+from inferometer.understand.view import drawing as dataflow
 from inferometer.understand.view.page import badges_of, environment_groups, environment_text, page_of
 from inferometer.understand.view.profiles import phase_rows
 from unit.hub.web.samples import decoder, network
@@ -687,7 +686,7 @@ def test_templates_write_shares_moments_links_and_code():
 
 
 def test_rows_that_are_not_shown_are_summed(monkeypatch):
-    monkeypatch.setattr("inferometer.hub.web.pages.explaining._MOST_ROWS", 2)
+    monkeypatch.setattr("inferometer.hub.web.pages.run._MOST_ROWS", 2)
     rows = [
         SimpleNamespace(name=name, time_s=t, share=t / 10, count=c)
         for name, t, c in (("a", 4, 1), ("b", 3, 2), ("c", 2, 3), ("d", 1, 4))

@@ -7,7 +7,7 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from inferometer.cli.commands.push import command as push_command
+from inferometer.cli.commands.export import command as push_command
 from inferometer.cli.storing import print_run_link, recording_from, storing_options
 from inferometer.core.errors import PlaceError
 from inferometer.hub.places.hub_client import HubAddress, HubAwayError, HubClient, push

@@ -9,13 +9,13 @@ from inferometer.core.errors import DomainError
 from inferometer.core.profile import JudgedBy, Phase
 from inferometer.core.request import op_count, request_s
 from inferometer.hub.web.guard.catalog_names import roofs_of
-from inferometer.hub.web.pages.dataflow import layers_svg
 from inferometer.known import device
 from inferometer.measure.bench.compare import compare
 from inferometer.store.values import RunRow
 from inferometer.understand.view.charts.layers import kind_chart, layer_chart, memory_chart, memory_parts, unit_chart
 from inferometer.understand.view.charts.roofline import roofline
 from inferometer.understand.view.charts.samples import difference_chart, histogram, percentiles, run_trend, token_trend
+from inferometer.understand.view.drawing import layers_svg
 from inferometer.understand.view.page import page_of
 from unit.hub.web.samples import decoder, network
 

@@ -30,8 +30,14 @@ from inferometer.understand.accuracy.judge import (
     peer_errors,
     without_model,
 )
-from inferometer.understand.accuracy.page import against_aims
-from inferometer.understand.view.accuracy import accuracy_chart, accuracy_page, peer_table, standing_table, target_table
+from inferometer.understand.view.accuracy import (
+    accuracy_chart,
+    accuracy_page,
+    against_aims,
+    peer_table,
+    standing_table,
+    target_table,
+)
 
 
 def case(**given):

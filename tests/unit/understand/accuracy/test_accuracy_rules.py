@@ -9,11 +9,12 @@ import pytest
 from inferometer.core.errors import DomainError
 from inferometer.core.profile import OpTime, Phase
 from inferometer.known.atlas.measurement import PublishedMeasurement
-from inferometer.understand.accuracy import atlas_file, judge, page
+from inferometer.understand.accuracy import atlas_file, judge
 from inferometer.understand.accuracy.cases import AccuracyCase, Peer
 from inferometer.understand.accuracy.edgeprofiler import EdgeHardware, edge_hardware
 from inferometer.understand.accuracy.judge import Judged, chart_rows, error_summary, groups_of, peer_errors
-from inferometer.understand.accuracy.page import AIMS, Aim, _row
+from inferometer.understand.view import accuracy as page
+from inferometer.understand.view.accuracy import AIMS, Aim, _row
 
 
 def case(**given):

@@ -161,7 +161,7 @@ class SharedPages:
         return html_page("explanation.html", "", run=run, explanation=explanation)
 
     def dataflow(self, request: Request) -> Response:
-        from inferometer.hub.web.pages.dataflow import dataflow_svg  # noqa: PLC0415 - as above
+        from inferometer.understand.view.drawing import dataflow_svg  # noqa: PLC0415 - as above
 
         drawing = dataflow_svg(self._run(request)[1])
         if drawing is None:

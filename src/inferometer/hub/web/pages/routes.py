@@ -318,7 +318,7 @@ class Pages:
         return FileResponse(path, media_type="application/octet-stream", filename=name.rpartition("/")[2])
 
     def dataflow(self, request: Request) -> Response:
-        from inferometer.hub.web.pages.dataflow import dataflow_svg  # noqa: PLC0415 - as above
+        from inferometer.understand.view.drawing import dataflow_svg  # noqa: PLC0415 - as above
 
         run, _ = self._cache.get(request.path_params["run"], seen(request, self._store))
         drawing = None if run.profile is None else dataflow_svg(run.profile)
@@ -328,7 +328,7 @@ class Pages:
 
     def thumbnail(self, request: Request) -> Response:
         """The layer chart, as small as it stands in a list. The profile of a run that has ended never changes."""
-        from inferometer.hub.web.pages.dataflow import layers_svg  # noqa: PLC0415 - as above
+        from inferometer.understand.view.drawing import layers_svg  # noqa: PLC0415 - as above
 
         run = seen(request, self._store).get(request.path_params["run"])
         headers = {"cache-control": "private, max-age=86400"}
