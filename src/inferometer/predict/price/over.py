@@ -157,7 +157,7 @@ def _seconds_of(part: PlanPart, sizes: Mapping[str, Any], phase: str) -> Callabl
     if part.lean is not None and min(_shape(here)) > 1:
         return partial(part.lean.seconds_in, part.plan, here)
     found = _priced(part, here, phase)
-    return lambda piece: tuple(cut(each, piece) for each in found)  # type: ignore[return-value]  # three of them
+    return lambda piece: tuple(cut(each, piece) for each in found)
 
 
 def _first(value: Any) -> Any:
@@ -181,7 +181,7 @@ def _seconds_by_tokens(part: PlanPart, sizes: Mapping[str, Any], phase: str) -> 
     def seconds(here: Piece) -> tuple[Any, Any, Any]:
         tokens = cut(batch, here) * cut(query, here)
         places = rank.take(tokens) if dense else np.searchsorted(distinct, tokens)
-        return tuple(each.take(places) if np.ndim(each) else each for each in found)  # type: ignore[return-value]  # three
+        return tuple(each.take(places) if np.ndim(each) else each for each in found)
 
     return seconds
 

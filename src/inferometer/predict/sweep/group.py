@@ -87,9 +87,9 @@ def price_points(  # noqa: PLR0913 - a phase, where, and how much of it
     found = [_details(plan, sizes, phase, once=once) for plan in plans]
     low, high = np.stack([ends for ends, _, _ in found], axis=1)
     # the last bit may differ between the two ways to add up
-    time = time.reshape(len(plans), -1)
-    ends = np.minimum(site.stretch * low, time), np.maximum(site.stretch * high, time)
-    seconds = np.stack([time, *ends]).reshape(3, -1, *shape)  # the time, its low end and its high end
+    flat = time.reshape(len(plans), -1)
+    ends = np.minimum(site.stretch * low, flat), np.maximum(site.stretch * high, flat)
+    seconds = np.stack([flat, *ends]).reshape(3, -1, *shape)  # the time, its low end and its high end
     bound = np.stack([names for _, names, _ in found]).reshape(-1, *shape)
     streams = site.stretch * np.stack([streams for _, _, streams in found], axis=1).reshape(len(RUNNING), -1, *shape)
     return SweepStage(
