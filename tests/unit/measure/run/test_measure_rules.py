@@ -44,14 +44,14 @@ def test_without_options_these_defaults_stand():
         "threads": None, "unit": None, "providers": (), "precision": None, "optimisation": None, "sizes": {},
         "inputs": {}, "options": {}, "limits": ChildLimits(silence_s=600.0, seconds=None, memory_bytes=None), "seed": 0,
         "shape": True, "guarded": True, "strict": False, "energy": True, "ignore_memory": False, "command": None,
-        "turns": None, "trust": (), "sustained_s": None, "cool_down_s": None,
+        "turns": None, "trust": (), "sustained_s": None, "cool_down_s": None, "loop": "product",
     }  # fmt: skip
     ran = MeasuredRun(profiles=(), graph=None, raw=Raw(ended="done"), complete=True)
     assert plain(ran, "raw") == {"profiles": (), "graph": None, "complete": True, "sizes": {}, "strict": False}
     order = MeasureOrder(runtime="r", target=Target(path="p", format="f"), plan=Plan())
     assert plain(order, "runtime", "target", "plan") == {
         "text": (), "sizes": {}, "limits": {}, "inputs": {}, "shape": True, "guarded": True, "outputs": None,
-        "energy": False, "seed": 0, "turns": None,
+        "energy": False, "seed": 0, "turns": None, "bare": False,
     }  # fmt: skip
     with pytest.raises(DomainError, match="0 threads were asked for"):
         MeasureRequest(model="m", threads=0)
