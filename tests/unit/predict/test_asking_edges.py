@@ -20,7 +20,7 @@ from inferometer.predict.basis.calibrations import (
     differences,
     host_setup,
 )
-from inferometer.predict.basis.files import file_name, name_start, sealed, write_calibration
+from inferometer.predict.basis.files import file_name, name_start, read_calibration, sealed, write_calibration
 from inferometer.predict.basis.roof import _alone_s, _better, machine_roof, measured_roof, needs_roof, with_roof
 from inferometer.predict.change import changed_device, parse_change
 from inferometer.predict.options import Options
@@ -283,6 +283,17 @@ def test_files_are_looked_at_by_their_names_or_opened_where_they_were_renamed(tm
     written = write_calibration(CALIBRATION, tmp_path / "deep" / "down" / "mine.json")
     assert written == tmp_path / "deep" / "down" / "mine.json"
     assert not [*written.parent.glob(".*")]
+
+
+def test_a_written_figure_keeps_twelve_digits_and_a_whole_number_all(tmp_path):
+    table = Utilisation(
+        op_class="linear", stream="floor", axes=("rows",), grid=((989_400_000_000.0, 1 / 3e-12),), values=(1 / 3, 0.5),
+        residual=0.1,
+    )  # fmt: skip
+    path = write_calibration(replace(CALIBRATION, tables=(table,)), tmp_path)
+    [kept] = read_calibration(path).tables
+    assert kept.grid == ((989_400_000_000.0, 333_333_333_333.0),)
+    assert kept.values == (0.333333333333, 0.5)
 
 
 def test_the_newest_counts_and_of_one_moment_the_last_name(tmp_path):

@@ -57,10 +57,14 @@ def file_name(calibration: Calibration) -> str:
 
 
 def write_calibration(calibration: Calibration, target: Path) -> Path:
-    """Write it into a folder under its own name, or to the `.json` file given. It is written whole or not at all."""
-    from inferometer.core.codec import encode  # noqa: PLC0415 - as above
+    """Write it into a folder under its own name, or to the `.json` file given. It is written whole or not at all.
 
-    calibration = sealed(calibration)
+    A figure keeps twelve digits: what stands behind them is the rounding of sums, and was a sixth of a file.
+    """
+    from inferometer.core.codec import decode, encode  # noqa: PLC0415 - as above
+
+    short = json.loads(encode(calibration), parse_float=lambda figure: float(f"{float(figure):.12g}"))
+    calibration = sealed(decode(json.dumps(short), Calibration))
     path = target if target.suffix == ".json" else target / file_name(calibration)
     partial = path.with_name(f".{path.name}.part")
     try:
