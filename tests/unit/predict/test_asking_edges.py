@@ -287,12 +287,12 @@ def test_files_are_looked_at_by_their_names_or_opened_where_they_were_renamed(tm
 
 def test_a_written_figure_keeps_twelve_digits_and_a_whole_number_all(tmp_path):
     table = Utilisation(
-        op_class="linear", stream="floor", axes=("rows",), grid=((989_400_000_000.0, 1 / 3e-12),), values=(1 / 3, 0.5),
+        op_class="linear", stream="floor", axes=("rows",), grid=((1 / 3e-12, 989_400_000_000.0),), values=(1 / 3, 0.5),
         residual=0.1,
     )  # fmt: skip
     path = write_calibration(replace(CALIBRATION, tables=(table,)), tmp_path)
     [kept] = read_calibration(path).tables
-    assert kept.grid == ((989_400_000_000.0, 333_333_333_333.0),)
+    assert kept.grid == ((333_333_333_333.0, 989_400_000_000.0),)
     assert kept.values == (0.333333333333, 0.5)
 
 
