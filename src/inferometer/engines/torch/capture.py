@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import traceback
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import cache
@@ -54,11 +55,17 @@ def capture_graph(
 def _waits_forbidden(cuda: Any) -> Iterator[None]:
     """What waits for the device, as a copy from the host or a look at a value does, raises."""
     before = cuda.get_sync_debug_mode()
-    cuda.set_sync_debug_mode("error")
+
+    def choose(mode: int | str) -> None:
+        with warnings.catch_warnings():  # torch calls this a prototype, once a process
+            warnings.simplefilter("ignore", UserWarning)
+            cuda.set_sync_debug_mode(mode)
+
+    choose("error")
     try:
         yield
     finally:
-        cuda.set_sync_debug_mode(before)
+        choose(before)
 
 
 @contextmanager

@@ -262,6 +262,7 @@ class Faulty:
         return self.mode
 
     def set_sync_debug_mode(self, mode):
+        warnings.warn("Synchronization debug mode is a prototype feature", UserWarning, stacklevel=2)  # as torch does
         self.mode = mode
 
     def synchronize(self):
