@@ -1,5 +1,6 @@
 """Passes captured in a CUDA graph, without CUDA: a capture that replays by calling again stands for it."""
 
+import warnings
 from contextlib import contextmanager
 from dataclasses import replace
 from importlib import import_module
