@@ -14,6 +14,7 @@ from inferometer.core.errors import DomainError, FormatError, InferometerError, 
 from inferometer.core.job import Job, JobModel, JobResult
 from inferometer.hub.places import bundle as bundles
 from inferometer.hub.places import device_side, wheels
+from inferometer.hub.places.base import parse_address
 from inferometer.hub.places.bundle import BundlePlace, read_result
 from inferometer.hub.places.requirements import Need, engines_for, local_path, needs_of
 from inferometer.hub.places.wheels import download_wheels, our_wheel, parse_target, target_of
@@ -52,6 +53,17 @@ def test_a_bundle_without_packages_runs_anywhere_and_says_what_it_expects(tmp_pa
     assert ["numpy"] in facts["expects"]
     assert any("onnxruntime" in names for names in facts["expects"])
     assert [path.name for path in tmp_path.iterdir()] == ["job.zip"], "nothing half-written is left"
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"), [("leave=numpy,", [["numpy"]]), ("leave=", []), ("leave=,numpy,,click", [["numpy"]])]
+)
+def test_a_bundle_expects_what_its_address_leaves_out_and_nothing_else(tmp_path, wheel, monkeypatch, words, expected):
+    needs = (Need(names=("msgspec",), install=()), Need(names=("numpy",), install=()))
+    monkeypatch.setattr(bundles, "needs_of", lambda *_: needs)
+    place = bundles.provider.open(parse_address(f"bundle:{tmp_path / 'job.zip'}?{words}"))
+    place.submit(JOB, {})
+    assert facts_in(tmp_path / "job.zip")["expects"] == expected
 
 
 def test_the_packages_of_this_machine_go_along_with_what_they_need(tmp_path, wheel, monkeypatch):
@@ -203,6 +215,8 @@ def test_what_a_job_needs_follows_from_its_engine():
     free = Job(id="j", verb="profile", model=JobModel(name="resnet50"))
     assert engines_for(free, {})[0][0] == "onnxruntime"
     assert engines_for(Job(id="j", verb="calibrate"), {}) == (("onnxruntime",),)
+    assert local_path(Job(id="j", verb="calibrate"), {}) == ""
+    assert local_path(free, {}) == "resnet50"
     left = needs_of(Job(id="j", verb="profile", model=JobModel(name="resnet50"), runtime="torch-eager"), {}, ["torch"])
     assert not any(text.startswith("torch>") or text == "torch" for need in left for text in need.install)
 

@@ -18,7 +18,7 @@ from inferometer.measure.bench.compare import Figure, compare
 from inferometer.measure.bench.gate import held, parse_gate
 from inferometer.measure.bench.plan import Plan
 from inferometer.measure.bench.processes import own_use
-from inferometer.measure.bench.ranks import mann_whitney, ratio, signed_rank, two_sided
+from inferometer.measure.bench.ranks import least_runs, mann_whitney, ratio, signed_rank, two_sided
 from inferometer.measure.bench.run import function_subject
 from inferometer.measure.bench.statistics import autocorrelation_time, summarise, widening
 from inferometer.measure.bench.verdict import Criteria, Evidence, decide, weigh, weigh_intervals
@@ -376,3 +376,11 @@ def test_what_our_childrens_children_use_is_ours():
             assert {os.getpid(), child.pid, family.children()[0].pid} <= own_use().pids
         finally:
             child.communicate(b"\n")
+
+
+@pytest.mark.parametrize("paired", [True, False])
+def test_however_little_runs_scatter_a_verdict_needs_as_many_as_chance_does(paired):
+    """Of ten runs that hardly differ two would do for the interval; ranks of so few prove nothing."""
+    steady = [1.0 + 1e-9 * place for place in range(12)]
+    found = weigh(steady, [1.5 * each for each in steady], paired=paired, criteria=ONE_PERCENT)
+    assert found.runs_needed >= least_runs(ONE_PERCENT.alpha, paired=paired)
