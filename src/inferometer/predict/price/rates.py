@@ -34,7 +34,7 @@ from inferometer.predict.price.utilisation import (
     require_shape,
     step_residual,
 )
-from inferometer.predict.work.classes import FREE, attention_path, class_path, dims_of, forms_of
+from inferometer.predict.work.classes import FREE, WRITTEN_OUT, attention_path, class_path, dims_of, forms_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -215,7 +215,7 @@ def _timed(rows: tuple[OpRow, ...], numbers: Iterable[int]) -> dict[int, int]:
 
 
 def _asked(row: OpRow, effects: RuntimeEffects, phase: str, calibration: Calibration | None) -> AskedRow:
-    path = attention_path(row.op, effects.attention)
+    path = WRITTEN_OUT if effects.scored(row.op) else attention_path(row.op, effects.attention)
     classes = class_path(row.op, phase, path, fused=row.fused.launches == 0)
     launches = 0 if row.op_class in UNPRICED else row.fused.launches
     return AskedRow(row, classes, path, factor_for(calibration, classes), launches)
