@@ -102,7 +102,8 @@ class RuntimeEffects:
     kind that reads a format (`convolution:i8`) takes, each of which moves its activations once; `convolution:dynamic`
     is one that quantises what it reads. `calls` says, under the same names, how many kernels a host starts in the time
     that such an op takes it: modules and views cost it as well, and start nothing. `lone` says how many kernels longer
-    than others of its bytes an op takes in a step of decoding, where one block of threads has a row. `arithmetic`
+    than others of its bytes an op takes in a step of decoding, where one block of threads has a row. `scores` says how
+    often the scores of attention pass through memory, in f32, where no fused kernel takes it. `arithmetic`
     lists, for a number format, the formats it is computed in, the preferred one first: of weights, or of weights beside
     activations (`i8/f32`: weights alone are quantised). Before it may stand a kind of op (`convolution:f32`), and
     before that a kind of unit or a CPU's instruction set (`gpu:q4_0`, `arm:convolution:i8`); the narrowest rule counts.
@@ -151,6 +152,7 @@ class RuntimeEffects:
     passes: Mapping[str, int] = field(default_factory=dict)
     calls: Mapping[str, float] = field(default_factory=dict)
     lone: Mapping[str, float] = field(default_factory=dict)
+    scores: Mapping[str, float] = field(default_factory=dict)
     arithmetic: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     instead: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     expanded: frozenset[str] = frozenset()
@@ -203,6 +205,10 @@ class RuntimeEffects:
     def called(self, op: Op) -> float:
         """The kernels that its host starts in the time that the op takes it."""
         return next((self.calls[name] for name in _names(op) if name in self.calls), float(self.kernels(op)))
+
+    def scored(self, op: Op) -> float:
+        """How often an op's scores pass through memory; 0 where they never leave the chip."""
+        return self.scores.get(f"{op.kind}:{op.get('written')}", 0.0)
 
     def rule(self, kind: str, name: str, places: tuple[str, ...] = ()) -> tuple[str, ...] | None:
         """What is stated of a format for an op kind: on one of the places (a unit, an instruction set), or on all."""

@@ -68,7 +68,7 @@ _costs = Kept(1024)
 _defaults: dict[tuple[Any, ...], str] = {}  # by all that decides on it: a sweep asks for each of its rows
 _EFFECTS = (
     "title", "execution", "fusion", "fused", "unfused", "attention", "cache", "cache_moves", "repeat_moves", "passes",
-    "calls", "lone", "arithmetic", "instead", "expanded", "widened", "emulated", "held", "stored", "whole",
+    "calls", "lone", "scores", "arithmetic", "instead", "expanded", "widened", "emulated", "held", "stored", "whole",
     "quantises", "unpack", "merged", "dynamic", "joins", "joining", "gathered", "grouped", "unquantised", "logits",
     "prompt", "reads", "reference", "winograd", "vectors", "first_run", "notes",
     *UNITS, *ENGINE_SETS,
@@ -492,6 +492,7 @@ def _alike(row: CatalogRow) -> RuntimeEffects:
         passes=_passes(row.inner("passes")),
         calls=_reference(row.inner("calls")),
         lone=_reference(row.inner("lone")),
+        scores=_reference(row.inner("scores")),
         arithmetic=_arithmetic(row.inner("arithmetic")),
         instead=_arithmetic(row.inner("instead")),
         expanded=frozenset(_format_of(name) for name in row.names("expanded")),

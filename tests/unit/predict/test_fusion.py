@@ -90,6 +90,16 @@ def test_nothing_is_kept_that_another_block_reads(effects):
         assert "hidden" not in kept, block.name
 
 
+def test_a_name_that_another_block_makes_for_itself_is_not_read_from_this_one():
+    """The stages of a catalog's network name their tensors alike."""
+    blocks = [
+        Block(name="stage", ops=(act(source, "a"), act("a", "b"), project("p", "b", end, 8, 8)), count=2)
+        for source, end in (("x", "y"), ("y", "z"))
+    ]
+    for first, second, _ in fuse(Graph(name="g", blocks=tuple(blocks)), CHAINS):
+        assert names(first.writes) == names(second.reads) == ["a"]
+
+
 def test_a_loop_starts_the_kernels_of_its_body_at_every_trip():
     """500 steps of a Scan with three ops each were priced as one kernel, and took seventeen times as long."""
     body = (act("x", "a"), act("a", "b"), act("b", "c"), view("c", "d"))

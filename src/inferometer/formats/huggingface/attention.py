@@ -41,7 +41,7 @@ class Attention:
     buckets: int = 0
     biased: bool = False  # scores get a position bias: ALiBi, T5's relative one, Swin's table
     chunk: int = 0  # tokens see only those of their own chunk of this size
-    plain: bool = False  # scores are written out in f32, and neighbours turn as pairs
+    written: str = ""  # how transformers writes it, where that is not one fused kernel: see `Family.attention`
     gated: bool = False  # the query's projection also gives a gate for what attention gives
 
 
@@ -92,8 +92,8 @@ def attend(spec: Attention, at: str, x: Tensor, seen: Seen) -> list[Op]:
         q, k = nn.output(ops[-2]), nn.output(ops[-1])
     if spec.rotary:
         turned = rotary_op(f"{at}.rotary", q, k, head_dim=spec.head_dim, rotated=spec.rotary)
-        written = {"written": "plain"} if spec.plain else {}
-        ops.append(replace(turned, attributes={**turned.attributes, **written}))
+        plain = {"written": "plain"} if spec.written == "plain" else {}
+        ops.append(replace(turned, attributes={**turned.attributes, **plain}))
         q, k = ops[-1].outputs
     if spec.relative:
         ops += _relative(spec, at, x, seen.context)
@@ -148,7 +148,7 @@ def attention_op(name: str, qkv: tuple[Tensor, Tensor, Tensor], spec: Attention,
         "heads": spec.heads, "kv_heads": spec.kv_heads, "head_dim": spec.head_dim, "value_dim": spec.head_dim,
         "query": q.shape[-2], "context": seen.context if source is None else source.shape[-2], "causal": spec.causal,
         "window": spec.window, "soft_cap": spec.soft_cap, "cross": source is not None, "cached": spec.cached,
-        "biased": spec.biased, **({"written": "plain"} if spec.plain else {}),
+        "biased": spec.biased, **({"written": spec.written} if spec.written else {}),
     }  # fmt: skip
     weights = (nn.weight(spec.sinks, spec.heads),) if spec.sinks else ()
     y = nn.tensor(name, *q.shape[:-1], spec.heads * spec.head_dim)

@@ -49,7 +49,9 @@ class Family:
     position_offset: int = 0  # rows the position table has beyond the positions
     rotary_share: float = 1.0  # of a head's features, where the config does not say
     rotary_dim_key: bool = False  # the config says how many features are rotated, not which share
-    plain_attention: bool = False  # scores are written out in f32, and neighbours turn as pairs
+    # plain: scores are written out in f32, and neighbours turn as pairs | broadcast: keys of one head are given as such
+    # to all queries' heads, which no fused kernel of PyTorch takes
+    attention: str = ""
     attention_bias: str = ""  # which of q, k, v, o have a bias
     fused_qkv: bool = False
     gated_attention: bool = False  # q_proj also gives a gate for attention's output

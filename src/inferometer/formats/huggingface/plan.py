@@ -139,7 +139,7 @@ def attention_of(family: Family, config: Config, at: str, *, index: int = 0) -> 
         soft_cap=config.get("attn_logit_softcapping") is not None,
         causal=family.causal,
         biased=family.positions in {"alibi", "relative"},
-        plain=family.plain_attention,
+        written=family.attention,
         gated=family.gated_attention,
     )
 

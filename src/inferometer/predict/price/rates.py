@@ -34,7 +34,7 @@ from inferometer.predict.price.utilisation import (
     require_shape,
     step_residual,
 )
-from inferometer.predict.work.classes import FREE, attention_path, class_path, dims_of, forms_of
+from inferometer.predict.work.classes import FREE, WRITTEN_OUT, attention_path, class_path, dims_of, forms_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -215,7 +215,7 @@ def _timed(rows: tuple[OpRow, ...], numbers: Iterable[int]) -> dict[int, int]:
 
 
 def _asked(row: OpRow, effects: RuntimeEffects, phase: str, calibration: Calibration | None) -> AskedRow:
-    path = attention_path(row.op, effects.attention)
+    path = WRITTEN_OUT if effects.scored(row.op) else attention_path(row.op, effects.attention)
     classes = class_path(row.op, phase, path, fused=row.fused.launches == 0)
     launches = 0 if row.op_class in UNPRICED else row.fused.launches
     return AskedRow(row, classes, path, factor_for(calibration, classes), launches)
@@ -238,11 +238,12 @@ def _covered(
 ) -> Iterator[Covered]:
     """`known` are the dimensions of the rows before, to which those of this one are added.
 
-    A batch norm inside of a neighbour's kernel is a factor and a sum more for numbers at hand, and moves next to
-    nothing, which no op did that was timed: it reaches what one of its size does that reads and writes them.
+    A batch norm in a neighbour's kernel is a factor and a sum more for numbers at hand, and moves less than any op did
+    that was timed: it reaches what one of its size does that reads and writes them.
     """
     dims, factor = _dims_on_device(asked.row), 1.0 if asked.factor is None else asked.factor
-    inside = asked.row.fused.launches == 0 and asked.row.op.get("norm") == "batch"
+    fused = asked.row.fused
+    inside = asked.row.op.get("norm") == "batch" and bool(fused.reads or fused.writes or not fused.launches)
     for index, table in enumerate(tables):
         require_shape(table, {*dims, *_MOVED})
         sized = dims

@@ -28,6 +28,7 @@ CLASSES = frozenset({*_CLASS.values(), "depthwise"})
 FREE = frozenset({"free"})  # nothing is computed and nothing moves
 MATRIX = frozenset({"linear", "matmul", "attention", "convolution", "depthwise", "experts", "scan", "recurrent"})
 
+WRITTEN_OUT = "written out"  # attention that no fused kernel takes: a path of its own
 FUSED = "vector.fused"  # inside another op's kernel: the numbers are in registers, and nothing is launched
 PLAIN = "vector.fused.plain"  # … without a function that takes a series, as relu and sums: hardly more than free
 _CURVED = frozenset(
@@ -63,6 +64,8 @@ def class_path(op: Op, phase: str, path: str | None = None, *, fused: bool = Fal
     name = class_of(op)
     if fused and name == "vector":
         return (*(() if _is_curved(op) else (PLAIN,)), FUSED, f"{name}.{phase}", name)
+    if path == WRITTEN_OUT:  # element-wise passes over its scores, and no kernel that attends
+        return "vector.elementwise", f"vector.{phase}", "vector"
     if name != "attention":
         return (*(forms_of(op) if phase == "forward" or name == "linear" else ()), f"{name}.{phase}", name)
     width = "narrow" if max(op["head_dim"], op.get("value_dim", 0)) <= NARROW_HEAD else "wide"

@@ -131,23 +131,24 @@ def _read_outside(ops: tuple[Op, ...], group: set[int], roots: Mapping[str, str]
 def _read_elsewhere(graph: Graph) -> list[frozenset[str]]:
     """For each block: names that other blocks, the graph's outputs or the next repetition read."""
     outputs = {tensor.name for tensor in graph.outputs}
-    reads = [{tensor.name for op in block.ops for tensor in op.inputs} for block in graph.blocks]
+    reads = [_not_made(block) for block in graph.blocks]
     elsewhere = []
     for number, block in enumerate(graph.blocks):
         others = set().union(*(names for index, names in enumerate(reads) if index != number))
-        elsewhere.append(frozenset(outputs | others | _carried(block)))
+        # In a block that runs once nothing comes from a repetition before it.
+        carried = reads[number] if block.count > 1 else set()
+        elsewhere.append(frozenset(outputs | others | carried))
     return elsewhere
 
 
-def _carried(block: Block) -> set[str]:
-    """Names that a repetition reads before it makes them: they come from the one before."""
+def _not_made(block: Block) -> set[str]:
+    """Names that a block reads before it makes them: of another block, or of the repetition before."""
     made: set[str] = set()
-    carried: set[str] = set()
+    taken: set[str] = set()
     for op in block.ops:
-        carried |= {tensor.name for tensor in op.inputs if tensor.name not in made}
+        taken |= {tensor.name for tensor in op.inputs if tensor.name not in made}
         made |= {tensor.name for tensor in op.outputs}
-    # In a block that runs once nothing comes from a repetition before: such names are inputs, which nobody here makes.
-    return carried if block.count > 1 else set()
+    return taken
 
 
 @frozen

@@ -318,6 +318,10 @@ def _extra_bytes(row: OpRow, work: Work, binding: Binding, effects: RuntimeEffec
     """Bytes that the runtime moves beyond the op's own: an expanded cache, masks and scores, widened weights."""
     op = row.op
     if op.kind == "attention":
+        # Written out, keys of one head serve all queries as they are, and no mask is beside the scores of every head.
+        if passes := effects.scored(op):
+            pairs = sequences(op, binding) * op["heads"] * _rectangle(op, binding)
+            return row.scale.reads * passes * _FLOATS.nbytes(pairs)
         times = 0.0 if effects.cache_moves is None else effects.cache_moves.value - 1
         shared = op["heads"] // op.get("kv_heads", op["heads"])
         if effects.cache == "repeated" and shared > 1:
