@@ -324,8 +324,11 @@ class Replica:
                 if not steps and self.rules.order == "decode":
                     return self._step(until)  # which makes room, and then may admit nobody
                 if not steps:
-                    self._preempt()
-                    return False
+                    # The step is taken before anybody is admitted, as SGLang does (update_running_batch): whoever has
+                    # given way would take the room again, and no token would be made.
+                    while self.decoding and self._need(1) > self.pool.free:
+                        self._preempt()
+                    return self._run(until, 1) if self.decoding else False
                 seconds = self.times.decode(count, context + kept * (steps - 1) / 2)
             self.pool.take(need)
         self._pass(steps, seconds)
@@ -757,7 +760,8 @@ class Replica:
         block = self.limits.block_tokens
         reached = request.input_tokens + request.output_tokens if self.reserves else request.done
         need = -(-reached // block)
-        if need + 1 > self.pool.free:
+        # One block more for its next token; not where that is reserved, and one alone has room for all of its answer.
+        if need + (bool(self.running) and not self.reserves) > self.pool.free:
             return False
         self.waiting.popleft()
         self.pool.take(need)
