@@ -283,10 +283,12 @@ class Replica:
         return True
 
     def made_of(self, request: SimulatedRequest) -> int:
-        """Tokens that a running request has made."""
+        """Tokens that a running request has made: all but the last, which its last step makes."""
         if not request.end:
             return request.made
-        return max(1, request.output_tokens - ceil((request.end - self.tick) * self._pace(request).kept))
+        kept = self._pace(request).kept
+        began = request.end - _steps_of(request, kept)
+        return min(request.output_tokens - 1, request.made + int((self.tick - began) * kept))
 
     def _pace(self, request: SimulatedRequest) -> _Pace:
         paces = self.paces
@@ -426,7 +428,7 @@ class Replica:
     def _start_decoding(self, request: SimulatedRequest) -> None:
         """Its prompt is read: from the next step on it makes tokens."""
         pace, tick = self._pace(request), self.tick
-        request.end = tick + ceil((request.output_tokens - request.made) / pace.kept - 1e-9)
+        request.end = tick + _steps_of(request, pace.kept)
         request.base = request.done - pace.kept * tick
         self.base += request.base
         self.rate += pace.kept
@@ -475,14 +477,11 @@ class Replica:
         self.preempted += 1
         blocks = victim.blocks
         if victim.end:
-            before = victim.end
             if self._taken is not None and self._is_full(victim):
                 self.pool.give(1)
                 self._taken -= 1
+            victim.made = self.made_of(victim)
             self._stop_decoding(victim)
-            made = (before - self.tick) * self._pace(victim).kept
-            # Never fewer than when it began to decode: where a step makes several, the last one is not whole.
-            victim.made = max(victim.made, min(victim.output_tokens - 1, victim.output_tokens - ceil(made)))
             victim.done = victim.input_tokens + victim.made - 1
             victim.left_at = self.now
             blocks = victim.blocks
@@ -800,3 +799,8 @@ class Replica:
             else:
                 self._start_decoding(request)
         return is_any
+
+
+def _steps_of(request: SimulatedRequest, kept: float) -> int:
+    """Steps of so many tokens each in which a request that begins to decode makes the rest of its answer."""
+    return ceil((request.output_tokens - request.made) / kept - 1e-9)

@@ -128,7 +128,7 @@ def _played(asked, service, kinds=None):
     slots=st.sampled_from([None, None, 2]), images=st.sampled_from([0, 0, 2]), apart=st.booleans(),
     signal=st.sampled_from([None, None, *SIGNALS]), routing=st.sampled_from(services.ROUTINGS),
 )  # fmt: skip
-@settings(max_examples=2000, deadline=None, derandomize=False)
+@settings(max_examples=600, deadline=None, derandomize=False)
 def test_a_service_of_any_engine_keeps_its_books(  # noqa: PLR0917 - each is drawn
     asked, limit, engine, replicas, slots, images, apart, signal, routing
 ):
