@@ -100,7 +100,7 @@ class BlockPool:
             falling = [lost for piece in falling for lost in lower.put(*piece)]
 
     def _lift(self, name: Hashable, most: int) -> int:
-        """Move so many blocks of a piece back from where they lie below, or as many as there are: how many those were."""
+        """Move so many blocks of a piece back from where they lie below: how many there were of them."""
         lifted = 0
         for lower in self._lower:
             blocks = lower.drop(name, most - lifted)

@@ -487,7 +487,8 @@ class Replica:
             blocks = victim.blocks
         victim.target = victim.input_tokens + victim.made
         swap_s = self.limits.swap_s_per_block
-        if swap_s is not None and victim.made:
+        # One alone would come back to the same room, that a draft has overdrawn by a block: it reads on instead.
+        if swap_s is not None and victim.made and self.running:
             victim.ready = True  # with all of its blocks, those that others had too
             self._extra_s += blocks * swap_s
         else:

@@ -123,12 +123,28 @@ def _played(asked, service, kinds=None):
         assert (replica.is_idle, replica.held, replica.pool.free) == (True, {}, replica.pool.blocks)
 
 
+def test_a_reader_alone_waits_for_the_blocks_that_it_has_handed_on():
+    """Two prompts of six blocks, a cache of nine: the second is begun, gives way, and waits for the first's."""
+    limit = EngineLimits(tokens=64, sequences=4, blocks=9, block_tokens=16, prefix_cache=False)
+    pool = ReplicaPool(times=GrowingSteps(), rules=schedulers()["vllm-0.8"], limits=limit)
+    _played((demand([0.0, 0.0], [30, 30], [96, 96]), None), Service(pool=pool, reading=pool, handover_s=1e-3))
+
+
+def test_a_simulation_that_makes_no_progress_ends_with_an_error(monkeypatch):
+    """Here a prompt gives way whenever it is read on, though there is room."""
+    monkeypatch.setattr(Audited, "_has_room", lambda replica, *_: not replica._preempt())
+    limit = EngineLimits(tokens=64, sequences=4, blocks=100, block_tokens=16, by_priority=True)
+    pool = ReplicaPool(times=GrowingSteps(), rules=schedulers()["vllm-0.19"], limits=limit)
+    with pytest.raises(EngineError, match=r"stands still.*fault of the simulator"):
+        _played((demand([0.0, 0.0], [30, 30], [96, 96]), None), Service(pool=pool))
+
+
 @given(
     asked=demands(), limit=limits(), engine=st.sampled_from(_PAGED), replicas=st.integers(1, 3),
     slots=st.sampled_from([None, None, 2]), images=st.sampled_from([0, 0, 2]), apart=st.booleans(),
     signal=st.sampled_from([None, None, *SIGNALS]), routing=st.sampled_from(services.ROUTINGS),
 )  # fmt: skip
-@settings(max_examples=600, deadline=None, derandomize=False)
+@settings(max_examples=150, deadline=None, derandomize=True)
 def test_a_service_of_any_engine_keeps_its_books(  # noqa: PLR0917 - each is drawn
     asked, limit, engine, replicas, slots, images, apart, signal, routing
 ):
@@ -153,7 +169,7 @@ def test_a_service_of_any_engine_keeps_its_books(  # noqa: PLR0917 - each is dra
 
 
 @given(asked=demands(), limit=limits(), replicas=st.integers(1, 2))
-@settings(max_examples=1500, deadline=None, derandomize=False)
+@settings(max_examples=40, deadline=None, derandomize=True)
 def test_ranks_that_step_together_keep_their_books(asked, limit, replicas):
     limit = replace(_sized(limit, asked[0]), swap_s_per_block=None, tiers=())
     pool = ReplicaPool(
@@ -163,7 +179,7 @@ def test_ranks_that_step_together_keep_their_books(asked, limit, replicas):
 
 
 @given(asked=demands(), limit=limits(), replicas=st.integers(1, 2))
-@settings(max_examples=1500, deadline=None, derandomize=False)
+@settings(max_examples=40, deadline=None, derandomize=True)
 def test_slots_keep_their_books(asked, limit, replicas):
     limit = replace(_sized(limit, asked[0]), paces=(), kept=1.0, per_sequence=1, swap_s_per_block=None, tiers=())
     pool = ReplicaPool(times=GrowingSteps(), rules=schedulers()["llamacpp"], limits=limit, replicas=replicas)
