@@ -99,10 +99,11 @@ def _slots(
         cancels=plan.cancels,
         away_tokens=_CACHE_RAM / max(1, question.fit().kv_bytes_per_token),
     )
-    if plan.lora is not None or plan.vision is not None or plan.speculation is not None:
+    if plan.lora is not None or plan.vision is not None or plan.speculation is not None or plan.readers is not None:
         raise DomainError(
-            f"Adapters, images and drafts are simulated for vLLM, SGLang and TensorRT-LLM, and not for {rules.title}.",
-            remedy="Leave --lora, --images and --draft out, or choose another --runtime.",
+            "Adapters, images, drafts and a pool that reads prompts are simulated for vLLM, SGLang and TensorRT-LLM, "
+            f"and not for {rules.title}.",
+            remedy="Leave --lora, --images, --draft and --prefill-on out, or choose another --runtime.",
         )
     words = f"Steps are made as by {rules.title}, {limits.sequences} slots: {rules.url}."
     if limits.prefix_cache:

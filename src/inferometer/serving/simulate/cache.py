@@ -50,10 +50,16 @@ class _Lower:
             self.held -= falling[-1][1]
         return falling
 
-    def drop(self, name: Hashable) -> int:
-        blocks = self.pieces.pop(name, 0)
-        self.held -= blocks
-        return blocks
+    def drop(self, name: Hashable, most: int) -> int:
+        """Hold so many blocks of a piece no longer, or as many as there are: how many those were."""
+        held = self.pieces.get(name, 0)
+        if held > most:
+            self.pieces[name] = held - most
+            held = most
+        elif held:
+            del self.pieces[name]
+        self.held -= held
+        return held
 
 
 class BlockPool:
@@ -67,7 +73,9 @@ class BlockPool:
         self.blocks, self.block_tokens, self.free = blocks, block_tokens, blocks
         self.kept: OrderedDict[Hashable, int] = OrderedDict({("free", 0): blocks})  # the oldest first
         self._nameless = ("free", 0)  # the last that was given back without a name
-        # Pieces in use: by how many requests, their blocks, and how many of those have been computed.
+        # Pieces in use: by how many requests, the most blocks that one of them has (a prompt that is shorter than a
+        # prefix ends within it), and how many of those have been computed. What is kept of such a piece, or lies below,
+        # goes on where its use ends: then all that is in use has been computed.
         self._used: dict[Hashable, list[int]] = {}
 
     def take(self, count: int) -> None:
@@ -91,11 +99,11 @@ class BlockPool:
         for lower in self._lower:
             falling = [lost for piece in falling for lost in lower.put(*piece)]
 
-    def _lift(self, name: Hashable) -> int:
-        """Move a piece back from where it lies below: how many blocks that were."""
+    def _lift(self, name: Hashable, most: int) -> int:
+        """Move so many blocks of a piece back from where they lie below: how many there were of them."""
         lifted = 0
         for lower in self._lower:
-            blocks = lower.drop(name)
+            blocks = lower.drop(name, most - lifted)
             lifted += blocks
             self.loading_s += blocks * lower.tier.load_s
         self.loaded += lifted
@@ -111,8 +119,6 @@ class BlockPool:
                 self.kept[self._nameless] += count
                 return
             name = self._nameless = ("free", self._nameless[1] + 1)
-        for lower in self._lower:
-            lower.drop(name)  # it is here again, computed anew
         self.kept[name] = self.kept.pop(name, 0) + count
 
     def found(self, pieces: Sequence[Piece]) -> int:
@@ -121,14 +127,14 @@ class BlockPool:
         for name, size in pieces:
             before, tokens = tokens, tokens + size
             whole = tokens // block - before // block  # `_whole`, without a call: each router asks each cache
-            if (used := self._used.get(name)) is not None:
-                held = used[2]
-            else:
-                held = self.kept.get(name, 0)
+            used = self._used.get(name)
+            held = 0 if used is None else used[2]
+            if held < whole:
+                held += self.kept.get(name, 0)
                 for lower in self._lower:
                     held += lower.pieces.get(name, 0)
-            if held < whole:
-                return blocks + held
+                if held < whole:
+                    return blocks + held
             blocks += whole
         return blocks
 
@@ -139,8 +145,10 @@ class BlockPool:
         """
         need, tokens = 0, 0
         for name, size in pieces:
-            if name not in self._used:
-                need += self._whole(tokens, size)
+            used = self._used.get(name)
+            more = self._whole(tokens, size) - (0 if used is None else used[1])
+            if more > 0:
+                need += more
             tokens += size
         return self.found(pieces), need, tokens // self.block_tokens
 
@@ -150,14 +158,24 @@ class BlockPool:
         for name, size in pieces:
             whole = self._whole(tokens, size)
             tokens += size
-            if name in self._used:
-                self._used[name][0] += 1
+            used = self._used.get(name)
+            if used is None:
+                used = self._used[name] = [0, 0, 0]
+            used[0] += 1
+            more = whole - used[1]
+            if more <= 0:
                 continue
-            held = self.kept.pop(name, 0)
+            used[1] = whole
+            held = self.kept.get(name, 0)
+            if held > more:
+                self.kept[name] = held - more
+                held = more
+            elif held:
+                del self.kept[name]
             self.free -= held
-            self._used[name] = [1, whole, min(whole, held + self._lift(name))]
-            if whole > held:
-                self.take(whole - held)
+            used[2] += held + self._lift(name, more - held)
+            if more > held:
+                self.take(more - held)
 
     def fill(self, pieces: Sequence[Piece], tokens: int) -> None:
         """So many tokens of a prompt are computed, or will be in this step: whoever comes now finds them."""
@@ -179,6 +197,8 @@ class BlockPool:
             whole = min(self._whole(before, min(size, tokens - before)), most - given) if tokens > before else 0
             before += size
             if whole > 0 and name not in self._used and name not in self.kept:
+                for lower in self._lower:
+                    lower.drop(name, whole)  # it is here again, computed anew
                 self.give(whole, name)
                 given += whole
         return given
@@ -217,11 +237,20 @@ class BlockPool:
 
     @property
     def is_whole(self) -> bool:
-        """Whether the books balance: every free block is listed once, nothing is negative, no tier holds too much."""
+        """Whether the books balance: every free block is listed once, nothing is negative, no tier holds too much.
+
+        And where a piece goes on below or among the free blocks, what is in use of it has been computed.
+        """
         return (
             self.free == sum(self.kept.values())
             and 0 <= self.free <= self.blocks
             and min(self.kept.values(), default=1) > 0
             and all(lower.held == sum(lower.pieces.values()) <= lower.tier.blocks for lower in self._lower)
-            and not any(lower.pieces.keys() & self._used.keys() for lower in self._lower)
+            and all(
+                used[0] > 0 and 0 <= used[2] <= used[1] and (used[2] == used[1] or not self._goes_on(name))
+                for name, used in self._used.items()
+            )
         )
+
+    def _goes_on(self, name: Hashable) -> bool:
+        return name in self.kept or any(name in lower.pieces for lower in self._lower)

@@ -10,10 +10,11 @@ from __future__ import annotations
 from collections import OrderedDict, deque
 from heapq import heappop, heappush
 from math import ceil, inf
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 import numpy as np
 
+from inferometer.core.errors import EngineError
 from inferometer.core.frozen import frozen
 from inferometer.core.traffic.demand import is_taken_back
 from inferometer.core.traffic.spreads import merged, weighted_spread
@@ -32,6 +33,9 @@ if TYPE_CHECKING:
 
 MOST_STEPS = 4096  # of a run
 GAPS = 65_536  # of which are kept before they are folded
+# Preemptions and empty plans one after the other in which no token is made and no request ends. A long prompt among
+# many that give way to it has thousands; more than these never end (and take a second or two).
+_MOST_IN_VAIN = 50_000
 _CLIP = 4096  # tokens of an answer that an estimate counts at most, as SGLang does
 
 
@@ -161,6 +165,9 @@ class Replica:
         self.turns = self.paces[0].turns
         self.rate = 0.0  # tokens that those that decode make in a step, together
         self.is_blocked = False
+        # Whether a prompt has given way to blocks that stay held: it would be begun, and give way, again and again.
+        self._is_stuck = False
+        self._in_vain, self._vain_tick = 0, 0  # preemptions and empty plans, and the tick in which they stand
         # Where steps are planned one ahead, a plan knows what came, and who ended, before the last step began.
         self.seen_s, self.is_late = inf, False
         self.reserves = rules.admission in {"whole", "slot"}
@@ -245,7 +252,7 @@ class Replica:
         if self.is_stalled:
             self.now = max(self.now, now)
         self._give_back(*self.held.pop(request))
-        self.is_blocked = False
+        self.is_blocked = self._is_stuck = False
 
     def drop_impatient(self) -> bool:
         """Drop what nobody waits for any more, at the end of a step; whether there was any."""
@@ -276,10 +283,12 @@ class Replica:
         return True
 
     def made_of(self, request: SimulatedRequest) -> int:
-        """Tokens that a running request has made."""
+        """Tokens that a running request has made: all but the last, which its last step makes."""
         if not request.end:
             return request.made
-        return max(1, request.output_tokens - ceil((request.end - self.tick) * self._pace(request).kept))
+        kept = self._pace(request).kept
+        began = request.end - _steps_of(request, kept)
+        return min(request.output_tokens - 1, request.made + int((self.tick - began) * kept))
 
     def _pace(self, request: SimulatedRequest) -> _Pace:
         paces = self.paces
@@ -317,8 +326,11 @@ class Replica:
                 if not steps and self.rules.order == "decode":
                     return self._step(until)  # which makes room, and then may admit nobody
                 if not steps:
-                    self._preempt()
-                    return False
+                    # The step is taken before anybody is admitted, as SGLang does (update_running_batch): whoever has
+                    # given way would take the room again, and no token would be made.
+                    while self.decoding and self._need(1) > self.pool.free:
+                        self._preempt()
+                    return self._run(until, 1) if self.decoding else False
                 seconds = self.times.decode(count, context + kept * (steps - 1) / 2)
             self.pool.take(need)
         self._pass(steps, seconds)
@@ -410,12 +422,13 @@ class Replica:
             self.slots.leave(request)
         request.last = self.now
         self.is_blocked = False
+        self._in_vain = 0
         self.on_end(request)
 
     def _start_decoding(self, request: SimulatedRequest) -> None:
         """Its prompt is read: from the next step on it makes tokens."""
         pace, tick = self._pace(request), self.tick
-        request.end = tick + ceil((request.output_tokens - request.made) / pace.kept - 1e-9)
+        request.end = tick + _steps_of(request, pace.kept)
         request.base = request.done - pace.kept * tick
         self.base += request.base
         self.rate += pace.kept
@@ -457,25 +470,25 @@ class Replica:
 
     def _preempt(self) -> SimulatedRequest:
         """Make room: one request goes back to the front of those that wait."""
+        self._count_in_vain()
         victim = self._victim()
         del self.running[victim]
         self.reading.pop(victim, None)
         self.preempted += 1
         blocks = victim.blocks
         if victim.end:
-            before = victim.end
             if self._taken is not None and self._is_full(victim):
                 self.pool.give(1)
                 self._taken -= 1
+            victim.made = self.made_of(victim)
             self._stop_decoding(victim)
-            made = (before - self.tick) * self._pace(victim).kept
-            victim.made = max(1, min(victim.output_tokens - 1, victim.output_tokens - ceil(made)))
             victim.done = victim.input_tokens + victim.made - 1
             victim.left_at = self.now
             blocks = victim.blocks
         victim.target = victim.input_tokens + victim.made
         swap_s = self.limits.swap_s_per_block
-        if swap_s is not None and victim.made:
+        # One alone would come back to the same room, that a draft has overdrawn by a block: it reads on instead.
+        if swap_s is not None and victim.made and self.running:
             victim.ready = True  # with all of its blocks, those that others had too
             self._extra_s += blocks * swap_s
         else:
@@ -486,6 +499,22 @@ class Replica:
             victim.pieces = ()
         self.waiting.appendleft(victim)
         return victim
+
+    def _count_in_vain(self) -> None:
+        """A simulation that makes no progress ends: with an error, and not never."""
+        if self.tick != self._vain_tick:
+            self._in_vain, self._vain_tick = 0, self.tick
+        self._in_vain += 1
+        if self._in_vain > _MOST_IN_VAIN:
+            self.fail("preempts and plans without making a token")
+
+    def fail(self, fault: str) -> NoReturn:
+        """The simulator's own fault: what stands, so that whoever reads the report can look for it."""
+        raise EngineError(
+            f"The simulation stands still: an engine as {self.rules.title} {fault} ({len(self.running)} run, "
+            f"{len(self.waiting)} wait, {self.pool.free} of {self.pool.blocks} blocks are free).",
+            remedy="That is a fault of the simulator: please report the command. More --kv-blocks may go past it.",
+        )
 
     def _is_full(self, request: SimulatedRequest) -> bool:
         """Whether one that decodes needs another block in this tick."""
@@ -530,9 +559,10 @@ class Replica:
         if not chunks:
             if taken:
                 self.pool.give(taken)  # the run below counts it itself
-            self.is_blocked = bool(self.waiting) and not (is_late or is_stopped)
+            self.is_blocked = bool(self.waiting) and (self._is_stuck or not (is_late or is_stopped))
             if not self.decoding and not is_late and self.preempted == preempted and not self.held:
-                raise RuntimeError("A simulated engine has requests and can begin none of them: a fault of the rules.")
+                self.fail("can begin none of its requests")
+            self._count_in_vain()
         return chunks, is_late or is_stopped
 
     def do_step(self, chunks: list[tuple[SimulatedRequest, int]], seconds: float) -> bool:
@@ -603,6 +633,7 @@ class Replica:
         chunks = [chunk for chunk in chunks if chunk[0] in self.running]
         running, waiting, most = self.running, self.waiting, self.limits.sequences
         passed: list[SimulatedRequest] = []  # whose adapter has no slot: others go before them
+        can_admit = can_admit and not self._is_stuck
         while can_admit and budget > 0 and waiting and len(running) < most:
             request = waiting[0]
             if self.rules.ahead and self.decoding and request.sent > self.seen_s:
@@ -663,7 +694,10 @@ class Replica:
         """Blocks for the next chunk of a prompt that was begun; others give way for it, or it gives way itself."""
         need = -(-(request.done + size) // self.limits.block_tokens) - request.blocks
         while need > self.pool.free:
-            if self.rules.victim == "none" or self._preempt() is request:
+            if self.rules.victim == "none":
+                return False
+            if self._preempt() is request:
+                self._is_stuck = bool(self.held) and not self.running
                 return False
         if need > 0:
             self.pool.take(need)
@@ -726,7 +760,8 @@ class Replica:
         block = self.limits.block_tokens
         reached = request.input_tokens + request.output_tokens if self.reserves else request.done
         need = -(-reached // block)
-        if need + 1 > self.pool.free:
+        # One block more for its next token; not where that is reserved, and one alone has room for all of its answer.
+        if need + (bool(self.running) and not self.reserves) > self.pool.free:
             return False
         self.waiting.popleft()
         self.pool.take(need)
@@ -765,3 +800,8 @@ class Replica:
             else:
                 self._start_decoding(request)
         return is_any
+
+
+def _steps_of(request: SimulatedRequest, kept: float) -> int:
+    """Steps of so many tokens each in which a request that begins to decode makes the rest of its answer."""
+    return ceil((request.output_tokens - request.made) / kept - 1e-9)

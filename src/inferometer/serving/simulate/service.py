@@ -365,6 +365,9 @@ class TwoPools:
                 soon = nextafter(writer.now, inf) if any(one.is_stalled for one in self.readers.replicas) else read_s
                 self.writers.advance(writer, min(due, soon))
             elif due == inf:
+                for replica in (*self.readers.replicas, *self.writers.replicas):
+                    if not replica.is_idle or replica.held:
+                        replica.fail("waits for blocks that nobody gives back")
                 return
             elif sent_s <= coming_s:
                 self._arrive()

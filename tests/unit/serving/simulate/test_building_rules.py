@@ -4,6 +4,7 @@ from functools import partial
 
 import pytest
 
+from inferometer.core.errors import DomainError
 from inferometer.known import device
 from inferometer.known import link as link_named
 from inferometer.predict.ask import ask
@@ -48,6 +49,12 @@ def test_pools_hand_over_by_their_own_link_in_one_machine_and_by_a_network_beyon
     )
     assert near == service(question, readers=question, link=device(H200).peer_link).handover_s
     assert far == service(question, readers=question, link=link_named("infiniband-ndr")).handover_s > near
+
+
+def test_slots_hand_no_prompt_over_to_another_pool():
+    phone = ask("smollm2-135m", on="raspberry-pi-5", runtime="llamacpp", weights="q4_0")
+    with pytest.raises(DomainError, match="a pool that reads prompts"):
+        service(phone, readers=phone)
 
 
 def test_each_rank_of_a_gang_has_the_limits_of_an_engine():

@@ -11,23 +11,26 @@ _CHAINS = st.lists(
 )
 
 
-def _named(chain):
-    """A piece's name holds what comes before it, as the names of blocks in traces do."""
+def _named(chain, *, cut=False):
+    """A piece's name holds what comes before it, as the names of blocks in traces do.
+
+    With `cut` a prompt ends anywhere within its last piece, as one shorter than a prefix that others have whole.
+    """
     pieces, before = [], ()
-    for name, size in chain:
-        before = (*before, (name, size))
+    for place, (name, size) in enumerate(chain, start=1):
+        before = (*before, (name, None if cut and place == len(chain) else size))
         pieces.append((before, size))
     return tuple(pieces)
 
 
 @pytest.mark.parametrize("rooms", [(), (7,), (3, 20), (0, 1000)])
-@given(chains=_CHAINS, order=st.randoms(use_true_random=False))
+@given(chains=_CHAINS, order=st.randoms(use_true_random=False), cut=st.booleans())
 @settings(max_examples=60, deadline=None)
-def test_blocks_are_never_lost_nor_made(rooms, chains, order):
+def test_blocks_are_never_lost_nor_made(rooms, chains, order, cut):
     pool = BlockPool(60, 16, [Tier(blocks=room, load_s=1e-3) for room in rooms])
     under_way = []
     for chain in chains:
-        pieces = _named(chain)
+        pieces = _named(chain, cut=cut)
         while under_way and pool.sought(pieces)[1] > pool.free:
             pool.leave(under_way.pop(order.randrange(len(under_way))))
         if pool.sought(pieces)[1] <= pool.free:
@@ -69,6 +72,25 @@ def test_what_falls_from_one_tier_lies_in_the_next_and_comes_back_at_its_pace():
     pool.leave(first)
     pool.use(((("new",), 64),))
     assert [pool.found(pieces) for pieces in (first, third, second)] == [4, 4, 0]  # the oldest has fallen out
+
+
+def test_a_prompt_that_is_shorter_than_a_prefix_uses_its_begin_and_leaves_the_rest_to_others():
+    pool = BlockPool(10, 16, [Tier(blocks=10, load_s=1.0)])
+    whole, begin, more = ((("a", size),) for size in (128, 48, 96))
+    pool.use(whole)
+    pool.fill(whole, 128)
+    pool.leave(whole)
+    pool.use(begin)
+    assert (pool.free, pool.found(begin), pool.found(whole), pool.sought(whole)) == (7, 3, 8, (8, 5, 8))
+    pool.take(4)  # two that hold nothing, and the last two of the prefix: those lie below
+    assert (pool.free, pool.found(more), pool.found(whole)) == (3, 6, 8)
+    pool.use(more)
+    assert (pool.free, pool.found(whole), pool.loaded) == (0, 8, 0)
+    pool.leave(begin)
+    pool.leave(more)
+    pool.give(4)
+    pool.use(whole)
+    assert (pool.free, pool.found(whole), pool.loaded, pool.is_whole) == (2, 8, 2, True)
 
 
 def test_what_was_given_back_first_is_lost_first_and_the_begin_of_a_prompt_last():
