@@ -138,20 +138,26 @@ def nearest(asked: str, known: Iterable[str], *, count: int = _SUGGESTED) -> tup
     words, folded = _words(asked), asked.casefold()
     letters = {letter: folded.count(letter) for letter in folded}
 
-    def likeness(name: str) -> float:
-        other = name.casefold()
-        shared = words & _words(name)
-        if not shared:
-            # Of two spellings no more is alike than the letters that both have: most names are out with this.
-            both = sum(min(count, other.count(letter)) for letter, count in letters.items())
-            if 1.05 * 2 * both < _LEAST * (len(folded) + len(other)):
-                return 0.0
-        spelling = SequenceMatcher(None, folded, other).ratio()
+    def most_of(name: str) -> tuple[float, float, str]:
+        """What the likeness cannot be above, less than 0 to come first, and what the words alone make it."""
+        other, shared = name.casefold(), words & _words(name)
         told = 1.0 if words and shared == words else 0.6 + 0.1 * len(shared) if shared else 0.0  # all that was asked
-        return max(spelling, told) + 0.05 * spelling
+        # Of two spellings no more is alike than the letters that both have.
+        both = sum(min(count, other.count(letter)) for letter, count in letters.items())
+        return -_likeness(2 * both / (len(folded) + len(other) or 1), told), told, name
 
-    ranked = sorted(((likeness(name), name) for name in set(known)), key=lambda pair: (-pair[0], pair[1]))
-    return tuple(name for score, name in ranked[:count] if score >= _LEAST)
+    # Spellings are compared where a name could still be among the first: that takes longer than all else together.
+    ranked: list[tuple[float, str]] = []
+    for most, told, name in sorted(most_of(name) for name in set(known)):
+        if -most < _LEAST or (len(ranked) == count and -most < -ranked[-1][0]):
+            break
+        spelling = SequenceMatcher(None, folded, name.casefold()).ratio()
+        ranked = sorted([*ranked, (-_likeness(spelling, told), name)])[:count]
+    return tuple(name for score, name in ranked if -score >= _LEAST)
+
+
+def _likeness(spelling: float, told: float) -> float:
+    return max(spelling, told) + 0.05 * spelling
 
 
 def _suggested(asked: str, words: Mapping[str, str]) -> tuple[str, ...]:

@@ -1,5 +1,6 @@
 """`inferometer accuracy`."""
 
+from os import cpu_count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -27,6 +28,7 @@ _GROUPS = {
     "model": ("model", "runtime", "how"),
     "op": ("longest op", "runtime", "how"),
 }
+_MOST_PROCESSES = 16  # that a long table is shared out among: each holds graphs and priors of its own, some 0.3 GB
 _REASONS = 25  # why rows are not predicted, that are listed
 _EVIDENCE = (
     "The rows of *Published measurements* together, told apart by what the fit had: rows of the same table with the "
@@ -146,7 +148,8 @@ def _print_atlas(paths: "Sequence[Path]", from_models: int | None, form: str) ->
     from inferometer.understand.accuracy.atlas_file import accuracy_document, judge_atlas
     from inferometer.understand.view.accuracy import published_table
 
-    sets = [judge_atlas(path, from_models=from_models) for path in paths]
+    engine = f"local:{min(_MOST_PROCESSES, cpu_count() or 1)}"
+    sets = [judge_atlas(path, from_models=from_models, engine=engine) for path in paths]
     groups = [group for judged in sets for group in judged.file.groups]
     if form == "json":
         print_document(accuracy_document(sets))

@@ -373,8 +373,8 @@ class JudgedSet:
         return self.file.rows - sum(self.file.left.values())
 
 
-def judge_atlas(path: Path, *, from_models: int | None = None) -> JudgedSet:
-    """The rows of a file in any form of the atlas.
+def judge_atlas(path: Path, *, from_models: int | None = None, engine: str = "local") -> JudgedSet:
+    """The rows of a file in any form of the atlas. `engine` is where those of a long one are counted: see `cases_of`.
 
     `from_models=3` first calibrates every device from three of its models, and judges the others. Rows of serving
     engines are judged without that: their overhead around the kernels belongs to the engine, not to the device.
@@ -382,7 +382,7 @@ def judge_atlas(path: Path, *, from_models: int | None = None) -> JudgedSet:
     reading = read_atlas(path)
     rows = list(reading.table.rows())
     served, left = judge_served(row for row in rows if is_served(row))
-    others = judge_rows((row for row in rows if not is_served(row)), from_models=from_models)
+    others = judge_rows((row for row in rows if not is_served(row)), from_models=from_models, engine=engine)
     return JudgedSet(
         name=path.name.partition(".csv")[0],
         file=JudgedFile(judged=(*others.judged, *served), rows=len(rows), left=dict(Counter(others.left) + left)),

@@ -1,6 +1,7 @@
 """Published measurements → cases: the questions they answer, counted by the same code that predictions are.
 
-Rows of one model, image, engine and format share one preparation, and their batches are counted at once.
+Rows of one model, image, engine and format share one preparation, and their batches are counted at once. Networks do
+not need each other, so those of a long table are shared out among processes.
 """
 
 from __future__ import annotations
@@ -9,7 +10,8 @@ import re
 import tomllib
 from collections import Counter
 from dataclasses import replace
-from functools import cache
+from functools import cache, partial
+from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -39,6 +41,7 @@ from inferometer.predict.price.variants import threads_variant, with_threads
 from inferometer.predict.published_rows import ROUNDING, has_own_figures, ran_elsewhere
 from inferometer.predict.ready import make_prepared
 from inferometer.predict.request import completed
+from inferometer.predict.sweep.engines import spread_over
 from inferometer.predict.work.classes import FREE
 
 if TYPE_CHECKING:
@@ -59,6 +62,10 @@ _USUAL = frozenset({"layout=nchw", "form=dlc", "powersave=0", "provider=qnn", "d
 _OTHER_PARAMETERS, _OF_PACKAGES, _LAST_DIGIT = 0.2, {"timm": 0.03}, 6e3
 
 _OTHER_DEVICE = 0.15  # of a device's figures beyond its peak: clocks and roundings account for fewer
+
+# Networks that are worth a second process, whose start takes as long as some thirty of them, and those that one is given
+# at a time: the graphs of a family are in one file, which a process reads once.
+_WORTH_PROCESSES, _AT_A_TIME = 100, 16
 
 _LENGTHS = Path(__file__).with_name("text_lengths.toml")
 _TOKENS = re.compile(r"1x(\d+)")
@@ -87,8 +94,14 @@ class _Asked:
         return self.model, self.image or 0, self.prompt or 0
 
 
-def cases_of(rows: Iterable[PublishedMeasurement]) -> CaseReading:
-    """Forward passes of whole models on one device. What cannot be asked is counted by its reason."""
+_RowCases = list[tuple["PublishedMeasurement", StackCase]]
+
+
+def cases_of(rows: Iterable[PublishedMeasurement], *, engine: str = "local") -> CaseReading:
+    """Forward passes of whole models on one device. What cannot be asked is counted by its reason.
+
+    `engine` is where many networks are counted, as a sweep has it: `local`, or `local:N` for N processes.
+    """
     left: Counter[str] = Counter()
     groups: dict[_Asked, list[PublishedMeasurement]] = {}
     taken = list(rows)
@@ -99,13 +112,40 @@ def cases_of(rows: Iterable[PublishedMeasurement]) -> CaseReading:
             left[reason] += 1
             continue
         groups.setdefault(_asked(row), []).append(row)
-    counted: list[tuple[PublishedMeasurement, StackCase]] = []
-    for asked, members in sorted(groups.items(), key=lambda group: group[0].network):  # what is counted once is kept
-        try:
-            counted += _counted(asked, members, left, older)
-        except (InferometerError, OverflowError, ValueError) as error:
-            left[f"{asked.model}: {error}".partition("\n")[0]] += len(members)
+    ordered = sorted(groups.items(), key=lambda group: group[0].network)  # what is counted once is kept
+    networks = [list(alike) for _, alike in groupby(ordered, key=lambda group: group[0].network)]
+    shares = [networks[start : start + _AT_A_TIME] for start in range(0, len(networks), _AT_A_TIME)]
+    counted: _RowCases = []
+    with spread_over(engine if len(networks) >= _WORTH_PROCESSES else "local") as spread:
+        for share, reasons in spread(partial(_count_share, older=older), shares):
+            counted += share
+            left += reasons
     return CaseReading(cases=_possible(counted, left), left=left)
+
+
+def _count_share(
+    networks: Sequence[Sequence[tuple[_Asked, Sequence[PublishedMeasurement]]]], older: frozenset[str]
+) -> tuple[_RowCases, Counter[str]]:
+    """The cases of some networks, and why others are none; of values alone, so that another process can do it."""
+    counted: _RowCases = []
+    left: Counter[str] = Counter()
+    for groups in networks:
+        network, _ = groups[0]
+        try:
+            graph = graph_of(network.model, network.image)
+        except (InferometerError, OverflowError, ValueError) as error:
+            left[_reason(network, error)] += sum(len(members) for _, members in groups)
+            continue
+        for asked, members in groups:
+            try:
+                counted += _counted(graph, asked, members, left, older)
+            except (InferometerError, OverflowError, ValueError) as error:
+                left[_reason(asked, error)] += len(members)
+    return counted, left
+
+
+def _reason(asked: _Asked, error: Exception) -> str:
+    return f"{asked.model}: {error}".partition("\n")[0]
 
 
 def _possible(counted: Sequence[tuple[PublishedMeasurement, StackCase]], left: Counter[str]) -> tuple[StackCase, ...]:
@@ -241,9 +281,8 @@ def _shipped_lists() -> Mapping[str, frozenset[str]]:
 
 
 def _counted(
-    asked: _Asked, members: Sequence[PublishedMeasurement], left: Counter[str], older: frozenset[str]
+    graph: Graph, asked: _Asked, members: Sequence[PublishedMeasurement], left: Counter[str], older: frozenset[str]
 ) -> Iterable[tuple[PublishedMeasurement, StackCase]]:
-    graph = graph_of(asked.model, asked.image)
     if is_generative(graph):
         raise ValueError("it makes tokens; a forward pass is no phase of it")
     engine = known_engine(asked.engine)

@@ -106,16 +106,19 @@ class JudgedFile:
         return tuple(summaries(self.judged))
 
 
-def judge_rows(rows: Iterable[PublishedMeasurement], *, from_models: int | None = None) -> JudgedFile:
+def judge_rows(
+    rows: Iterable[PublishedMeasurement], *, from_models: int | None = None, engine: str = "local"
+) -> JudgedFile:
     """Every row as `predict` answers it, told apart by whether its device and its model were in the fit.
 
     Devices that were not are also calibrated from a few of their models here, and the others predicted; with
     `from_models` every device is, from so many. Speeds of tokens and forward passes are judged by the fit that each
-    has.
+    has. `engine` is where many networks are counted: see `cases_of`.
     """
     taken = list(rows)
     spoken = [row for row in taken if row.quantity in QUANTITIES]
-    readings = (language_cases(spoken), cases_of(row for row in taken if row.quantity not in QUANTITIES))
+    forward = cases_of((row for row in taken if row.quantity not in QUANTITIES), engine=engine)
+    readings = (language_cases(spoken), forward)
     judged = [row for reading in readings for row in _judge(list(reading.cases), from_models)]
     return JudgedFile(
         judged=tuple(judged), rows=len(taken), left=dict(sum((each.left for each in readings), Counter()))
