@@ -24,7 +24,7 @@ NAMING = (
     "engines/", "known/atlas/sources/", "known/atlas/reading.py", "known/atlas/names.py", "known/zoo.py",
     "known/machine/health/readings.py", "formats/openvino/", "formats/networks/", "formats/mnn/", "formats/ncnn/",
     "formats/ctranslate2/", "formats/onnxruntime_genai/", "formats/executorch/", "formats/trust/",
-    "predict/basis/engine_tables/reading.py", "measure/prepare/steps.py", "understand/accuracy/page.py",
+    "predict/basis/engine_tables/reading.py", "measure/prepare/steps.py", "understand/view/accuracy.py",
     "understand/accuracy/atlas_file.py", "serving/load/server.py", "serving/plans/launch.py",
     "hub/places/benchmarks.py", "hub/places/qai_hub.py", "cli/commands/demo.py",
 )  # fmt: skip

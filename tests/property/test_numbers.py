@@ -63,7 +63,7 @@ def test_every_time_and_size_is_read_with_its_limits():
         if pair[1].metavar in {"TIME", "SIZE"} and not isinstance(pair[1].type, Amount)
     ]  # fmt: skip
     assert sorted(texts) == sorted([
-        "agent --memory-limit", "agent --disk-limit", "plan --by", "hub retention set --runs",
+        "hub agent --memory-limit", "hub agent --disk-limit", "plan --by", "hub retention set --runs",
         "hub retention set --artifacts", "hub retention set --jobs", *(f"{way} --{name}" for way in ("predict", "sweep")
         for name in ("tokenise", "sampling", "detokenise", "audio")),
     ])  # fmt: skip

@@ -26,7 +26,7 @@ def can(name):
 
 SMALL, BOTH = ("f32", "f16"), ("cpu", "gpu")
 TEXT = {"arrays": False, "text": True, "logits": True}
-TORCH = {"text": True, "logits": True, "precision": ("f64", "f32", "bf16", "f16"), "units": BOTH}
+TORCH = {"text": True, "logits": True, "bare": True, "precision": ("f64", "f32", "bf16", "f16"), "units": BOTH}
 CAN = {
     "ctranslate2": {**TEXT, "per_op": False, "precision": (*SMALL, "bf16"), "units": BOTH},
     "executorch": {}, "litert": {}, "llamacpp": {**TEXT, "perturbs": True, "units": BOTH}, "mnn": {"precision": SMALL},

@@ -7,10 +7,10 @@ import pytest
 from inferometer import predict, sweep
 from inferometer.core import Block, Graph, Precision
 from inferometer.formats.resolve import read
-from inferometer.hub.web.pages.run import subtitle_of
 from inferometer.measure.run.model_file import main_format, mixture_note
 from inferometer.predict.precision import counted_precision, weight_formats
 from inferometer.predict.work.count import graph_work
+from inferometer.understand.view.page import page_of
 from inferometer.understand.view.phrases import formats_of
 from inferometer.understand.view.predictions import prediction_card, summary_row
 from unit.predict.decoders import LLAMA_3_1_8B, at, project, tokens
@@ -27,7 +27,7 @@ from unit.predict.decoders import LLAMA_3_1_8B, at, project, tokens
 def test_a_title_names_the_formats_that_are_counted(model, words):
     profile = predict(model, on="nvidia-h200", runtime="torch-compile", tp=8)
     assert f" · {words} · " in prediction_card(profile).subtitle
-    assert subtitle_of(profile).endswith(words)
+    assert page_of(profile).subtitle.endswith(words)
 
 
 def test_a_title_names_the_arithmetic_where_it_is_another():

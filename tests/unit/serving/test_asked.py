@@ -87,7 +87,10 @@ TRAFFIC = {
     "--slo": ((",".join(GOALS),), {"objectives": tuple(map(parse_objective, GOALS))}),
     "--seed": (("21",), {"seed": 21}),
 }  # fmt: skip
-ELSEWHERE = {"--trace", "--speed", "--from", "--prefill-on", "--prefill-tp", "--encoder"}  # below, and of --images
+ELSEWHERE = {
+    "--trace", "--speed", "--from", "--prefill-on", "--prefill-tp", "--encoder",  # below, and of --images
+    "--serve", "--host", "--port",  # of the mock server
+}  # fmt: skip
 SHOWN = {"--on", "--out", "-o", "--format"}
 
 

@@ -270,7 +270,7 @@ def test_two_pools_start_as_a_graph_of_dynamo_and_as_servers_of_each(runtime):
 
 def test_known_files_are_of_models_of_the_catalog_in_formats_that_an_engine_reads():
     table = tomllib.loads(checkpoints._FILE.read_text())["models"]
-    methods = frozenset().union(*checkpoints._READS.values())
+    methods = frozenset().union(*(engine["reads"] for engine in checkpoints._known()["engines"].values()))
     for name, forms in table.items():
         assert model_named(name).name == name
         for form, rows in forms.items():

@@ -42,7 +42,14 @@ def content_hash(calibration: Calibration) -> str:
 
 
 def sealed(calibration: Calibration) -> Calibration:
-    """The calibration with its hash filled in."""
+    """The calibration as it is written, with its hash filled in.
+
+    A figure keeps twelve digits: what stands behind them is the rounding of sums, and was a sixth of a file.
+    """
+    from inferometer.core.codec import decode, encode  # noqa: PLC0415 - as above
+
+    short = json.loads(encode(calibration), parse_float=lambda figure: float(f"{float(figure):.12g}"))
+    calibration = decode(json.dumps(short), Calibration)
     return replace(calibration, content_hash=content_hash(calibration))
 
 
@@ -57,14 +64,10 @@ def file_name(calibration: Calibration) -> str:
 
 
 def write_calibration(calibration: Calibration, target: Path) -> Path:
-    """Write it into a folder under its own name, or to the `.json` file given. It is written whole or not at all.
+    """Write it into a folder under its own name, or to the `.json` file given. It is written whole or not at all."""
+    from inferometer.core.codec import encode  # noqa: PLC0415 - as above
 
-    A figure keeps twelve digits: what stands behind them is the rounding of sums, and was a sixth of a file.
-    """
-    from inferometer.core.codec import decode, encode  # noqa: PLC0415 - as above
-
-    short = json.loads(encode(calibration), parse_float=lambda figure: float(f"{float(figure):.12g}"))
-    calibration = sealed(decode(json.dumps(short), Calibration))
+    calibration = sealed(calibration)
     path = target if target.suffix == ".json" else target / file_name(calibration)
     partial = path.with_name(f".{path.name}.part")
     try:

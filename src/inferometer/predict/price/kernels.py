@@ -51,7 +51,10 @@ _CACHES = {1: ("fp8", "bfloat16"), 2: ("bfloat16", "fp8")}  # by bytes a number,
 
 @frozen
 class KernelCurve:
-    """Seconds of a row over the sizes that change, on any device: the floor over `share(sizes)`."""
+    """Seconds of a row over the sizes that change, on any device: the floor over `share(sizes)`.
+
+    `cached_s` comes on top for each token that a sequence attends to: what an engine takes beyond the kernel itself.
+    """
 
     family: str
     axes: tuple[str, ...]
@@ -61,22 +64,24 @@ class KernelCurve:
     fixed: Mapping[str, float]
     residual: float
     exact: bool  # whether points with the row's own fixed sizes and format were measured
+    cached_s: float = 0.0
 
     def seconds(self, rates: PeakRates, sizes: Mapping[str, Any]) -> Any:
         known = {**self.fixed, **sizes}
         logs = [np.log(np.maximum(np.asarray(sizes[axis], float), _LEAST)) for axis in self.axes]
         share = np.exp(_interpolated(self.log_shares, self.grids, logs))
-        return floors.floor_of(self.ideals(rates, known)) / share
+        return floors.floor_of(self.ideals(rates, known)) / share + _cached_seconds(self.cached_s, known)
 
 
 @frozen
 class FormCurve:
-    """Seconds of a row by the form of its family."""
+    """Seconds of a row by the form of its family; `cached_s` as of `KernelCurve`."""
 
     family: str
     form: KernelForm
     ideals: Callable[[PeakRates, Mapping[str, Any]], Ideals]
     fixed: Mapping[str, float]
+    cached_s: float = 0.0
 
     @property
     def residual(self) -> float:
@@ -84,7 +89,14 @@ class FormCurve:
 
     def seconds(self, rates: PeakRates, sizes: Mapping[str, Any]) -> Any:
         known = {**self.fixed, **sizes}
-        return self.form.seconds(*floors.form_terms(self.family, self.ideals(rates, known), known))
+        seconds = self.form.seconds(*floors.form_terms(self.family, self.ideals(rates, known), known))
+        return seconds + _cached_seconds(self.cached_s, known)
+
+
+def _cached_seconds(cached_s: float, sizes: Mapping[str, Any]) -> Any:
+    if not cached_s:
+        return 0.0
+    return cached_s * sizes["batch"] * smaller(sizes["context"], sizes.get("window") or np.inf)
 
 
 Curve = KernelCurve | FormCurve

@@ -170,6 +170,9 @@ class MeasuredKernel(Rung):
         engine = known_engine(calibration.runtime)
         serving = None if engine is None else engine.serving
         self._byte_experts = "" if serving is None else serving.byte_experts
+        # What attention takes beyond its kernel is a cost of the engine's step, so the factor of kernels is not its.
+        added, factor = calibration.overheads.get("context"), calibration.factors.get("kernels.decode", 1.0)
+        self._cached_s = 0.0 if added is None or self._phase != "decode" else added.value / factor
         version = calibration.versions.get(calibration.runtime)
         of_engine = " ".join(filter(None, (calibration.runtime if engine is None else engine.title, version)))
         self.name = f"{self.title} of {of_engine} on {calibration.device}"
@@ -183,7 +186,11 @@ class MeasuredKernel(Rung):
 
     def rates(self, asked: AskedRow) -> RowRates | None:
         curve = kernel_curve(asked.row, self._phase, self._tables, self._binding, byte_experts=self._byte_experts)
-        return None if curve is None else RowRates(spread=curve.residual, group=curve.family, curve=curve)
+        if curve is None:
+            return None
+        if self._cached_s and asked.row.op.kind == "attention":
+            curve = replace(curve, cached_s=self._cached_s)
+        return RowRates(spread=curve.residual, group=curve.family, curve=curve)
 
     def name_of(self, rates: RowRates) -> str:
         """A kernel of another shape or format stands in where the row's own was not timed."""

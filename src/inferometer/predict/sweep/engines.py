@@ -160,9 +160,24 @@ def _processes(count: int, study: Study | None) -> Iterator[Callable[..., Any]]:
 
     pool = ProcessPoolExecutor(count, mp_context=get_context("spawn"), initializer=_begin, initargs=(study,))
     try:
+        with _interrupts_held():
+            pool.submit(_is_begun)  # starts them
         yield pool.submit
     finally:
         pool.shutdown(wait=True, cancel_futures=True)
+
+
+@contextmanager
+def _interrupts_held() -> Iterator[None]:
+    """Ctrl-C waits. Processes that start meanwhile never see it, not even before `_begin`; this one sees it after."""
+    if not hasattr(signal, "pthread_sigmask"):  # Windows
+        yield
+        return
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def _begin(study: Study | None) -> None:

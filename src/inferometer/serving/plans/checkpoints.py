@@ -19,16 +19,6 @@ if TYPE_CHECKING:
     from inferometer.serving.plans.asked import ServingPlan
 
 _FILE = Path(__file__).with_name("checkpoints.toml")
-# What each engine reads: vLLM's "Supported Hardware" page of quantization, SGLang's "Quantization", TensorRT-LLM's
-# "Quantization" (modelopt, and FP8 in blocks as DeepSeek and Qwen publish it), as of 2026.
-_READS = {
-    "vllm": frozenset({"compressed-tensors", "fp8", "fbgemm_fp8", "awq", "gptq", "eagle3"}),
-    "sglang": frozenset({"compressed-tensors", "fp8", "awq", "gptq", "eagle3"}),
-    "trtllm": frozenset({"modelopt", "fp8", "eagle3"}),
-}
-# Formats into which an engine turns BF16 weights as it loads them. It holds them whole before, says vLLM's page "FP8
-# W8A8" ("you need enough memory to load the whole model").
-_MADE_ON_LOAD = {"vllm": {"f8e4m3": "fp8"}, "sglang": {"f8e4m3": "fp8"}}
 _ROOM = 0.9  # of a device, for weights that are loaded whole
 
 
@@ -45,7 +35,7 @@ def files_of(plan: ServingPlan, model: str) -> Files:
     if plan.weights is not None:
         for row in _rows(model, plan.weights, plan.runtime):
             return Files(repository=row["repository"])
-        made = _MADE_ON_LOAD.get(plan.runtime, {}).get(plan.weights)
+        made = _known()["engines"][plan.runtime].get("made_on_load", {}).get(plan.weights)
         if made is not None and _holds_whole(plan, model):
             return Files(repository=_repository(model), quantization=made)
         raise DomainError(
@@ -77,12 +67,13 @@ def _eagle(model: str, runtime: str) -> dict[str, Any]:
 
 def _rows(model: str, form: str, runtime: str) -> list[dict[str, Any]]:
     name = model_named(model).name if row_named("models", model) else model
-    return [row for row in _known().get(name, {}).get(form, ()) if row["method"] in _READS[runtime]]
+    reads = _known()["engines"][runtime]["reads"]
+    return [row for row in _known()["models"].get(name, {}).get(form, ()) if row["method"] in reads]
 
 
 @cache
-def _known() -> dict[str, dict[str, list[dict[str, Any]]]]:
-    return dict(tomllib.loads(_FILE.read_text(encoding="utf-8"))["models"])
+def _known() -> dict[str, dict[str, dict[str, Any]]]:
+    return tomllib.loads(_FILE.read_text(encoding="utf-8"))
 
 
 def _repository(model: str) -> str:

@@ -46,8 +46,18 @@ class FakeCuda:
     def CUDAGraph(self):  # noqa: N802 - as above
         return SimpleNamespace(replay=lambda: setattr(self, "now", self.now + 2e-3))
 
+    def graph_pool_handle(self):
+        return (0, 1)
+
+    def get_sync_debug_mode(self):
+        return 0
+
+    def set_sync_debug_mode(self, _):
+        pass
+
     @contextlib.contextmanager
-    def graph(self, _):
+    def graph(self, _, *, pool):
+        assert pool == self.graph_pool_handle()
         self.captures += 1
         yield
 

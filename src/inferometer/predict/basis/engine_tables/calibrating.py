@@ -177,7 +177,7 @@ def _with_costs(made: Calibration, costs: StepCosts | None, wider: float) -> Cal
     return replace(
         made,
         kernels=kernels,
-        overheads={"step": costs.step_s, "sequence": costs.sequence_s},
+        overheads={"step": costs.step_s, "sequence": costs.sequence_s, "context": costs.context_s},
         factors=factors_of(costs),
         residuals={"step": costs.tpot_spread.value, "step.prefill": costs.batch_spread.value},
     )
