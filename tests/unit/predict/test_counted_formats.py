@@ -17,15 +17,16 @@ from unit.predict.decoders import LLAMA_3_1_8B, at, project, tokens
 
 
 @pytest.mark.parametrize(
-    ("model", "words"),
+    ("model", "runtime", "words"),
     [
-        ("deepseek-v3", "f8e4m3 weights, bf16 activations"),  # its router and norms are less than a twentieth
-        ("gpt-oss-20b", "mxfp4+bf16 weights, bf16 activations"),  # the experts; attention and embedding
-        ("llama-3.2-1b", "bf16"),
+        ("deepseek-v3", "torch-compile", "f8e4m3 weights, bf16 activations"),  # router and norms: under a twentieth
+        ("gpt-oss-20b", "ideal", "mxfp4+bf16 weights, bf16 activations"),  # the experts; attention and embedding
+        ("gpt-oss-20b", "torch-compile", "bf16"),  # PyTorch turns them into it as it loads them
+        ("llama-3.2-1b", "torch-compile", "bf16"),
     ],
 )
-def test_a_title_names_the_formats_that_are_counted(model, words):
-    profile = predict(model, on="nvidia-h200", runtime="torch-compile", tp=8)
+def test_a_title_names_the_formats_that_are_counted(model, runtime, words):
+    profile = predict(model, on="nvidia-h200", runtime=runtime, tp=8)
     assert f" · {words} · " in prediction_card(profile).subtitle
     assert page_of(profile).subtitle.endswith(words)
 
@@ -36,8 +37,8 @@ def test_a_title_names_the_arithmetic_where_it_is_another():
 
 
 def test_rows_of_comparisons_and_sweeps_name_the_same():
-    profile = predict("gpt-oss-20b", on="nvidia-h200", runtime="torch-compile")
-    rows = sweep("gpt-oss-20b", "nvidia-h200", runtimes="torch-compile", weights=[None, "i8"])
+    profile = predict("gpt-oss-20b", on="nvidia-h200", runtime="ideal")
+    rows = sweep("gpt-oss-20b", "nvidia-h200", runtimes="ideal", weights=[None, "i8"])
     assert summary_row(profile)["weights"] == "mxfp4"
     assert rows["weights"].tolist() == ["mxfp4", "i8"]
 
@@ -45,7 +46,7 @@ def test_rows_of_comparisons_and_sweeps_name_the_same():
 def test_a_format_that_most_weights_do_not_take_is_said():
     config = read("gpt-oss-20b")
     file = replace(config, metadata={**config.metadata, "format": "gguf"})  # a file has the formats that it has
-    profile = predict(file, on="nvidia-h200", runtime="torch-compile", weights="i8")
+    profile = predict(file, on="nvidia-h200", runtime="ideal", weights="i8")
     assert "91% of the weights are mxfp4 as the model states; i8 counts for the rest." in profile.provenance.notes
     other = predict("llama-3.2-1b", on="nvidia-h200", runtime="torch-compile", weights="i8")
     assert not any("as the model states" in note for note in other.provenance.notes)

