@@ -60,7 +60,7 @@ _CHANGED = 0.12  # what an engine's new version or a governor adds to that
 _LEAST = 0.2  # of the predicted work: a step that was shorter than its overheads says no more than that
 _ENOUGH = 10  # lines that say by themselves how wide an interval is
 _EIGHT_IN_TEN = 1.2816  # standard deviations on each side that hold 80 % of normal readings
-_PATHS = {"forward": ("masked", "mutual", "padded", "prefill"), "prefill": ("masked", "padded")}  # names of attention
+_PATHS = {"forward": ("masked", "padded", "prefill"), "prefill": ("masked", "padded")}  # names of attention
 
 
 @frozen
