@@ -35,6 +35,7 @@ from __future__ import annotations
 
 import argparse
 import gzip
+import itertools
 import json
 import tarfile
 import tempfile
@@ -106,7 +107,7 @@ PROMPT_HOST = 1.13
 PROMPT_HOST_NOTE = "1.13 times that of a token, by prompts of sixteen decoders"
 LAUNCHED_NOTE = "by prompts of six models on hosts of 0.73 to 1.94 µs a call, 18 to 21 µs a kernel on the fastest"
 ENOUGH = 10  # profiles of a phase, before what they are off by is believed
-PADDED, DECODE = "attention.padded", "attention.decode"
+PADDED, DECODE, MUTUAL = "attention.padded", "attention.decode", "attention.mutual"
 # What a score takes by the width of its head, over one of 64: attention without a mask in the journal of products,
 # of 128 and 512 tokens, 0.8 to 1.1 and 1.3 to 1.8.
 SCORED = {32: 0.9, 64: 1.0, 128: 1.5}
@@ -524,6 +525,33 @@ def text_terms(told: list[Inside]) -> Any:
         if (found >= 0).all() and left < least:
             best, least = found, left
     return best
+
+
+def with_mutual(there: Calibration, gpu: Device, journal: Path) -> Calibration:
+    """Attention in which all meet all, as the journal of products has it: by length, width of a head and operations.
+
+    Between numbers of heads the logarithm of the time is a line; fewer take no less, and more take their share more.
+    """
+    seconds: dict[tuple[int, int], dict[int, float]] = {}
+    for line in gzip.decompress(journal.read_bytes()).splitlines():
+        row = json.loads(line)
+        if row.get("op") == "attention" and row["dtype"] == there.dtype:
+            heads = row["batch"] * row["heads"]
+            seconds.setdefault((row["length"], row["head_dim"]), {})[heads] = row["seconds"]
+    lengths, widths = sorted({length for length, _ in seconds}), sorted({width for _, width in seconds})
+    flops, values = np.geomspace(1e6, 1e13, 22), []
+    for length, width in itertools.product(lengths, widths):
+        work = ops.work_of_single(ops.padded(1, 1, width, query=length), gpu, runtime=there.runtime, dtype=there.dtype)
+        heads, (counts, times) = flops / work.axes["flops"], zip(*sorted(seconds[length, width].items()), strict=True)
+        taken = np.exp(np.interp(np.log(heads), np.log(counts), np.log(times))) * np.maximum(1.0, heads / counts[-1])
+        values += [float(f"{share:.3g}") for share in np.minimum(1.0, heads * work.floor_s / taken)]
+    grid = (tuple(map(float, lengths)), tuple(map(float, widths)), tuple(flops.tolist()))
+    axes = ("query", "head_dim", "flops")
+    table = Utilisation(
+        op_class=MUTUAL, stream="floor", axes=axes, grid=grid, values=tuple(values), residual=IN_A_MODEL
+    )
+    return replace(there, tables=(*(old for old in there.tables if old.op_class != MUTUAL), table),
+                   residuals={**there.residuals, MUTUAL: table.residual})  # fmt: skip
 
 
 def path_steps(journal: Path, **wanted: str) -> list[StepPoint]:

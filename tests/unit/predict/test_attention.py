@@ -182,3 +182,9 @@ def test_scores_that_are_written_out_pass_through_memory_for_every_head_and_pair
         return sum(op.time_s for op in prefill.ops if op.kind == "attention")
 
     assert attended(2048) > 3.5 * attended(1024) > 10 * attended(512)
+
+
+def test_sound_of_1500_frames_attends_as_long_as_such_attention_was_timed():
+    """A whisper-small in f32 on an H200 took 15.7 ms, of which 28.4 were predicted by causal attention."""
+    encode = predict("whisper-small", on="nvidia-h200", runtime="torch-eager", weights="f32").phase("encode")
+    assert encode.time_s == pytest.approx(15.7e-3, rel=0.12)

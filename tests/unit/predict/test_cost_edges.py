@@ -106,6 +106,7 @@ def test_the_names_to_look_for_are_the_most_specific_first():
     assert class_path(wide, "prefill", "padded") == ("attention.padded.wide", "attention.padded", "attention")
     masked = ("attention.masked.narrow", "attention.masked", "attention.prefill.narrow", "attention.prefill")
     assert class_path(narrow, "prefill", "masked") == (*masked, "attention")
+    assert class_path(encoder(), "forward")[:2] == ("attention.mutual.narrow", "attention.mutual")
     values = attend("a", heads=2, kv_heads=2, head_dim=64, value_dim=80)
     assert class_path(values, "decode")[0] == "attention.decode.wide"
     assert class_path(same("softmax"), "decode") == ("vector.decode", "vector")

@@ -72,7 +72,9 @@ def class_path(op: Op, phase: str, path: str | None = None, *, fused: bool = Fal
     if phase == "decode":
         ways = ["decode"]
     else:  # attention over padding runs other kernels: what causal attention reaches says nothing of it
-        ways = [path] if path == "padded" else [way for way in (path, "prefill") if way]
+        # Patches of an image and a window of sound: each meets all others, and nothing is masked.
+        mutual = path is None and not any(op.get(key) for key in ("cached", "causal", "window", "biased"))
+        ways = [path] if path == "padded" else [way for way in ("mutual" if mutual else path, "prefill") if way]
     return (*(f"{name}.{way}{end}" for way in ways for end in (f".{width}", "")), name)
 
 
