@@ -560,9 +560,10 @@ class Replica:
             if taken:
                 self.pool.give(taken)  # the run below counts it itself
             self.is_blocked = bool(self.waiting) and (self._is_stuck or not (is_late or is_stopped))
-            if not self.decoding and not is_late and self.preempted == preempted and not self.held:
-                self.fail("can begin none of its requests")
-            self._count_in_vain()
+            if not self.decoding:
+                if not is_late and self.preempted == preempted and not self.held:
+                    self.fail("can begin none of its requests")
+                self._count_in_vain()
         return chunks, is_late or is_stopped
 
     def do_step(self, chunks: list[tuple[SimulatedRequest, int]], seconds: float) -> bool:

@@ -2,6 +2,7 @@
 
 from collections import Counter
 from dataclasses import replace
+from itertools import product
 from types import SimpleNamespace
 
 import numpy as np
@@ -124,10 +125,23 @@ def _played(asked, service, kinds=None):
 
 
 def test_a_reader_alone_waits_for_the_blocks_that_it_has_handed_on():
-    """Two prompts of six blocks, a cache of nine: the second is begun, gives way, and waits for the first's."""
-    limit = EngineLimits(tokens=64, sequences=4, blocks=9, block_tokens=16, prefix_cache=False)
+    """Prompts of six blocks in caches of nine: while the first is answered the second is held, and the third waits."""
+    limit = EngineLimits(tokens=32, sequences=4, blocks=9, block_tokens=16, prefix_cache=False)
     pool = ReplicaPool(times=GrowingSteps(), rules=schedulers()["vllm-0.8"], limits=limit)
-    _played((demand([0.0, 0.0], [30, 30], [96, 96]), None), Service(pool=pool, reading=pool, handover_s=1e-3))
+    _played((demand([0.0] * 3, [30] * 3, [96] * 3), None), Service(pool=pool, reading=pool, handover_s=1e-4))
+
+
+@pytest.mark.parametrize("engine", _PAGED)
+@pytest.mark.parametrize("swap", [None, 1e-4])
+@pytest.mark.parametrize("paces", [(), (1.2,), (2.4,), (3.1,)])
+def test_requests_of_which_the_cache_holds_one_or_two_are_all_answered(engine, swap, paces):
+    for inputs, blocks in product(range(1, 40, 3), (10, 15, 19)):
+        limit = EngineLimits(
+            tokens=16, sequences=4, blocks=blocks, block_tokens=4, swap_s_per_block=swap, prefix_cache=False,
+            paces=paces, kept=sum(paces) or 1.0, per_sequence=4 if paces else 1,
+        )  # fmt: skip
+        pool = ReplicaPool(times=GrowingSteps(), rules=schedulers()[engine], limits=limit)
+        _played((demand([0.0] * 3, [40 - inputs] * 3, [inputs] * 3), None), Service(pool=pool))
 
 
 def test_a_simulation_that_makes_no_progress_ends_with_an_error(monkeypatch):
