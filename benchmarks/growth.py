@@ -4,8 +4,9 @@ Models of 10 to 5,000 ops, prompts to a million tokens, sweeps of 1 to 10⁷ row
 of 10³ to 10⁷ requests. An exponent of 1 is a cost that grows as the size does, 0 one that does not. It is that of the
 larger half of the sizes: what any question costs is not in the way there.
 
-`python benchmarks/growth.py` draws docs/_static/growth.svg and puts the table into docs/performance.md; with `--small`
-nothing takes longer than some seconds, and the largest sizes are left out.
+`python benchmarks/growth.py` draws docs/_static/growth.svg and puts the table into docs/performance.md. A size that
+would take more than two minutes of CPU, with what has to be made before it can be asked, is left out, and so are those
+beyond it; with `--small` nothing takes longer than some seconds.
 """
 
 import math
@@ -120,6 +121,7 @@ def simulated(requests):
     return seconds(lambda: simulate(SimulationPlan(question=question, traffic=traffic)), at_least=0)
 
 
+MOST_S = 120.0  # of CPU, for one size
 TAKEN = dict(zip(ASKED, (predicted_first, predicted_long, swept, listed, simulated), strict=True))
 
 
@@ -132,11 +134,17 @@ def exponent(sizes, taken):
 
 
 def measured(*, small):
-    """By what is asked: its sizes, and what each takes."""
+    """By what is asked: its sizes, as far as they take no longer than `MOST_S`, and what each takes."""
     im.predict("llama-3.2-1b", **ON)  # what is imported on first use is no size's
     for name, (_, sizes, few) in ASKED.items():
-        chosen = sizes[:few] if small else sizes
-        yield name, chosen, [TAKEN[name](size) for size in chosen]
+        taken, spent = [], 0.0
+        for before, size in pairwise((sizes[0], *(sizes[:few] if small else sizes))):
+            if spent * size / before > MOST_S:
+                break
+            start = time.process_time()
+            taken.append(TAKEN[name](size))
+            spent = time.process_time() - start
+        yield name, sizes[: len(taken)], taken
 
 
 def figures():

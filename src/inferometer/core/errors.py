@@ -144,7 +144,8 @@ def nearest(asked: str, known: Iterable[str], *, count: int = _SUGGESTED) -> tup
         told = 1.0 if words and shared == words else 0.6 + 0.1 * len(shared) if shared else 0.0  # all that was asked
         # Of two spellings no more is alike than the letters that both have.
         both = sum(min(count, other.count(letter)) for letter, count in letters.items())
-        return -_likeness(2 * both / (len(folded) + len(other) or 1), told), told, name
+        length = len(folded) + len(other)
+        return -_likeness(2 * both / length if length else 1.0, told), told, name
 
     # Spellings are compared where a name could still be among the first: that takes longer than all else together.
     ranked: list[tuple[float, str]] = []

@@ -153,10 +153,14 @@ class Graph:
 
     @property
     def parameters(self) -> int:
-        return sum(
-            times * tensor.elements
-            for tensor, times in self.weights()
-            if tensor.role == "weight" and isinstance(tensor.elements, int)
+        return _parameters.get_or_make(
+            (),
+            (self,),
+            lambda: sum(
+                times * tensor.elements
+                for tensor, times in self.weights()
+                if tensor.role == "weight" and isinstance(tensor.elements, int)
+            ),
         )
 
     @property
@@ -193,7 +197,7 @@ def require_layers(graph: Graph) -> None:
 
 
 # Looking through a graph takes milliseconds, and every prediction asks: the answers are kept.
-_generative, _sizes = Kept(), Kept()
+_generative, _sizes, _parameters = Kept(), Kept(), Kept()
 
 
 def is_generative(graph: Graph) -> bool:

@@ -28,7 +28,7 @@ _GROUPS = {
     "model": ("model", "runtime", "how"),
     "op": ("longest op", "runtime", "how"),
 }
-_MOST_PROCESSES = 16  # that a long table is shared out among: each holds graphs and priors of its own, some 0.3 GB
+_MOST_PROCESSES = 8  # that a long table is shared out among: each holds graphs and priors of its own, some 0.5 GB
 _REASONS = 25  # why rows are not predicted, that are listed
 _EVIDENCE = (
     "The rows of *Published measurements* together, told apart by what the fit had: rows of the same table with the "

@@ -10,6 +10,7 @@ import numpy as np
 
 from inferometer.core.frozen import frozen
 from inferometer.core.graph import Op, Tensor
+from inferometer.core.kept import Kept
 from inferometer.predict.parallel import WHOLE, Placed, Scale, message_op
 from inferometer.predict.work.classes import class_of
 from inferometer.predict.work.count import known_part
@@ -162,6 +163,8 @@ class OpRow:
     once: bool = False
     offloaded: bool = False
     part: Op | None = None  # the op as far as it can be counted
+    # Shared by the rows of all graphs that have the same work under the same terms; None where nobody can tell.
+    alike: object | None = field(default=None, compare=False, repr=False)
 
     @property
     def has_work(self) -> bool:
@@ -241,6 +244,9 @@ def collect(
     return CollectedRows(rows=rows, entries=entries, repeats=_repeats(rows, entries))
 
 
+_alike = Kept(20_000)  # a thousand networks of timm have some 70,000 distinct ops, and a key takes some 1 kB
+
+
 @dataclass(slots=True)
 class _Collector:
     unknown: frozenset[str]
@@ -259,7 +265,10 @@ class _Collector:
         )
         place = self.places.setdefault(key, len(self.rows))
         if place == len(self.rows):
-            self.rows.append(replace(row, part=known_part(op, self.unknown)))
+            part = known_part(op, self.unknown)
+            # Networks of a family are made of the same ops: what is counted for one holds for the others.
+            alike = _alike.get_or_make(key, (), object) if part is op else None
+            self.rows.append(replace(row, part=part, alike=alike))
         name = block.full_name(op.name)
         self.entries.append(Entry(name=name, kind=op.kind, block=block.name, count=count, row=place))
 
@@ -286,10 +295,15 @@ def _frozen(value: Any) -> Any:
     try:
         hash(value)
     except TypeError:
-        # An attribute that cannot be hashed is equal only to itself: two ops with equal ones are two rows, which costs
-        # time and no truth.
-        return id(value)
+        return _Alone(value)
     return value
+
+
+@dataclass(slots=True, eq=False)
+class _Alone:
+    """An attribute that cannot be hashed is equal to nothing: such an op is a row alone, which costs time, no truth."""
+
+    value: Any
 
 
 def _repeats(rows: tuple[OpRow, ...], entries: tuple[Entry, ...]) -> tuple[Any, Any]:

@@ -246,9 +246,7 @@ def remembered(what: str, thing: Any, op: Op, binding: Binding, make: Callable[[
     """What `make` makes of a thing (an op, or a row of one), once for the formats that matter to its op."""
     if not isinstance(binding, MemoBinding):
         return make()
-    precision = binding.precision
-    formats = (precision.activations, precision.kv, precision.weights if _stores(op) else None)
-    key = (what, id(thing), formats)
+    key = (what, id(thing), formats_that_matter(op, binding))
     known = binding.memo.results.get(key)
     if known is None:
         known = binding.memo.results[key] = (thing, make())
@@ -256,6 +254,8 @@ def remembered(what: str, thing: Any, op: Op, binding: Binding, make: Callable[[
     return value
 
 
-def _stores(op: Op) -> bool:
-    """Whether the format of weights can matter to an op."""
-    return bool(op.weights) or op.kind == "control" or any(tensor.role == "weight" for tensor in op.inputs)
+def formats_that_matter(op: Op, binding: Binding) -> tuple[str | None, ...]:
+    """What is asked of formats; that of weights only where the op can have some."""
+    precision = binding.precision
+    stores = bool(op.weights) or op.kind == "control" or any(tensor.role == "weight" for tensor in op.inputs)
+    return precision.activations, precision.kv, precision.weights if stores else None

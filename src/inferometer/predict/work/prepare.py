@@ -20,6 +20,7 @@ from inferometer.core.dtypes import dtype
 from inferometer.core.engine import RuntimeEffects
 from inferometer.core.frozen import frozen
 from inferometer.core.graph import Graph, Op
+from inferometer.core.kept import Kept
 from inferometer.core.workload import Precision
 from inferometer.predict.exact import larger, smaller
 from inferometer.predict.work.classes import FREE, MATRIX, is_padded
@@ -34,6 +35,7 @@ from inferometer.predict.work.polynomial import (
     Polynomial,
     SymbolicBinding,
     coefficients,
+    formats_that_matter,
     monomials_of,
     remembered,
     spread_monomials,
@@ -204,6 +206,9 @@ def _in_one(quantities: dict[str, Any], key: str) -> dict[str, Any]:
     return {**quantities, f"flops:{key}": total}
 
 
+_of_alike = Kept(20_000)  # by formats: what rows of different graphs have in common; some 2 kB each
+
+
 def prepare(
     graph: Graph, placed: list[list[Placed]], terms: Terms, *, collected: CollectedRows | None = None
 ) -> PreparedWork:
@@ -217,7 +222,11 @@ def prepare(
     loose, tables = {}, {}
     for number, row in enumerate(collected.rows):
         make = partial(_polynomials, row, binding, terms.effects)
-        quantities = remembered("quantities", row, row.op, binding, make)
+        if row.alike is None:
+            quantities = remembered("quantities", row, row.op, binding, make)
+        else:
+            asked = formats_that_matter(row.op, binding)
+            quantities = _of_alike.get_or_make(asked, (row.alike, terms.effects), make)
         counted = [name.removeprefix("flops:") for name in quantities or () if name.startswith("flops:")]
         formats.append(tuple(counted) or (binding.arithmetic(row.op),))
         if quantities is None:

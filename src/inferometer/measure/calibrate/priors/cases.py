@@ -63,8 +63,8 @@ _OTHER_PARAMETERS, _OF_PACKAGES, _LAST_DIGIT = 0.2, {"timm": 0.03}, 6e3
 
 _OTHER_DEVICE = 0.15  # of a device's figures beyond its peak: clocks and roundings account for fewer
 
-# Networks that are worth a second process, whose start takes as long as some thirty of them, and those that one is given
-# at a time: the graphs of a family are in one file, which a process reads once.
+# Networks that are worth other processes, whose start takes as long as some thirty of them, and those that one is
+# given at a time: the graphs of a family are in one file, which a process reads once.
 _WORTH_PROCESSES, _AT_A_TIME = 100, 16
 
 _LENGTHS = Path(__file__).with_name("text_lengths.toml")

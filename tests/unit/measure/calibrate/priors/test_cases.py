@@ -1,8 +1,12 @@
 """Published forward passes as cases of the fit: which rows can be asked, on which device, and why others cannot."""
 
+from collections import Counter
+from itertools import product
+
 import pytest
 
 from inferometer.known.atlas.measurement import PublishedMeasurement
+from inferometer.measure.calibrate.priors import cases
 from inferometer.measure.calibrate.priors.cases import cases_of
 
 
@@ -67,3 +71,26 @@ def test_a_whole_picture_is_its_steps_and_what_runs_once():
     assert fifty - twenty == pytest.approx(30 * step)
     assert twenty > 20 * step  # the text's encoder, and the picture's decoder
     assert [case.steps for case in cases_of(rows).cases] == [1, 20, 50]
+
+
+def test_networks_are_counted_the_same_one_by_one_and_by_several_processes(monkeypatch):
+    """Each row alone, beside all of them shared out among processes: computed twice."""
+    networks = ("timm:resnet18", "timm:resnet34", "timm:mobilenetv3_small_100", "timm:vit_tiny_patch16_224")
+    gpu = {"device": "nvidia-rtx-3090", "unit": "gpu"}
+    ways = product((*networks, "timm:resnet81"), ("torch-compile", "torch-eager"), ("f16", "f32"), (1, 64))
+    rows = [
+        row(model=model, engine=engine, weights=form, activations=form, batch=batch, line=line, **gpu)
+        for line, (model, engine, form, batch) in enumerate(ways)
+    ]
+    monkeypatch.setattr(cases, "_WORTH_PROCESSES", 2)
+    monkeypatch.setattr(cases, "_AT_A_TIME", 2)
+    together, alone = cases_of(rows, engine="local:2"), [cases_of([each]) for each in rows]
+    assert together.left == sum((reading.left for reading in alone), Counter())
+    by_line = {case.line: case for reading in alone for case in reading.cases}
+    assert sorted(case.line for case in together.cases) == sorted(by_line)
+    assert len(by_line) == 8 * len(networks)
+    for case in together.cases:
+        one = by_line[case.line]
+        assert (case.model, case.standing, case.features) == (one.model, one.standing, one.features)
+        for name in ("compute", "memory", "kernels", "repeats", "classes"):
+            assert getattr(case, name) == pytest.approx(getattr(one, name), rel=1e-12)
