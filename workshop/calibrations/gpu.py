@@ -652,7 +652,7 @@ def fit(folder: Path, journal: Path, args: argparse.Namespace) -> None:
         if dtype == "f32" and effects.execution != "launched":
             calibration = with_serial_decode(calibration, points)
     if args.products:
-        calibration = with_products(calibration, gpu, args.products)
+        calibration = with_mutual(with_products(calibration, gpu, args.products), gpu, args.products)
     replayed = None
     if effects.execution == "launched":
         replayed = read_calibration(next(args.out.glob(f"{args.device}-torch-graph-{dtype}-*.json")))

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
+from operator import is_
 from typing import TYPE_CHECKING, Any
 
 from inferometer.core.dims import Expression, Symbol, evaluate, symbols_in
@@ -113,7 +114,11 @@ def _loaded(graph: Graph, effects: RuntimeEffects, widened: Mapping[str, str], w
         for group in effects.merged:
             ops = _merged(ops, group)
         blocks.append(replace(block, ops=ops))
-    return replace(graph, blocks=tuple(blocks))
+    same = all(
+        len(loaded.ops) == len(block.ops) and all(map(is_, loaded.ops, block.ops))
+        for loaded, block in zip(blocks, graph.blocks, strict=True)
+    )
+    return graph if same else replace(graph, blocks=tuple(blocks))
 
 
 def _with_wide_head(graph: Graph, weights: str | None) -> Graph:
