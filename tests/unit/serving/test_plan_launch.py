@@ -291,3 +291,17 @@ def test_what_is_written_is_what_a_shell_reads():
     }  # fmt: skip
     assert "exec vllm serve" in script
     assert '"$PORT"' in script
+
+
+@pytest.mark.parametrize("end", ["\n", "\r", "\x85", "\u2028"])
+@pytest.mark.parametrize("runtime", ["vllm", "sglang", "trtllm"])
+def test_a_folder_whose_name_has_lines_starts_nothing_and_is_no_key(tmp_path, runtime, end):
+    name = f"{tmp_path}/net{end}touch here{end}services: 3"
+    for file, text in launch_files(replace(serving_plan(), runtime=runtime, weights=None), name).items():
+        head = next(line for line in text.splitlines() if ", for " in line)
+        assert head.startswith("# ")
+        assert head.endswith("net touch here services: 3.")
+        if file.endswith(".yaml"):
+            for made in yaml.safe_load_all(text):
+                assert isinstance(made, dict)
+                assert made.get("services") != 3

@@ -118,7 +118,7 @@ def launch_files(plan: ServingPlan, model: str) -> dict[str, str]:
     if plan.readers:
         return _pool_files(plan, model)
     server, machines = server_of(plan, model), -(-plan.tp * plan.pp // _IN_A_MACHINE)
-    head = f"# {plan.count} x {plan.device}: {plan.replicas} replicas of {plan.tp * plan.pp}, for {model}.\n"
+    head = _heading(plan, f"{plan.replicas} replicas of {plan.tp * plan.pp}", model)
     files = {"serve.sh": _script(plan, server, head, machines)}
     if server.config:
         files[_CONFIG] = head + _config(server.config)
@@ -189,6 +189,11 @@ def _drafting(plan: ServingPlan, draft: str | None) -> tuple[list[str], dict[str
     return [], {"speculative_config": {"decoding_type": kind, "max_draft_len": length, **trained}}
 
 
+def _heading(plan: ServingPlan, counts: str, model: str) -> str:
+    """A comment of one line, whatever a folder is called: what follows a line's end in its name would be run."""
+    return f"# {' '.join(f'{plan.count} x {plan.device}: {counts}, for {model}.'.split())}\n"
+
+
 def _script(plan: ServingPlan, server: Server, head: str, machines: int) -> str:
     """A replica's command on a machine, or on each of several."""
     words, more = list(server.words), ""
@@ -243,7 +248,7 @@ def _pool_files(plan: ServingPlan, model: str) -> dict[str, str]:
         raise DomainError(f"A replica of a pool has {most} devices, more than a machine.", remedy="Plan with --tp 8.")
     made = {mode: server_of(pool, model) for mode, pool in pools.items()}
     counts = f"{plan.readers} replicas of {plan.reader_tp} read prompts, {plan.replicas} of {plan.tp} write answers"
-    head = f"# {plan.count} x {plan.device}: {counts}, for {model}.\n"
+    head = _heading(plan, counts, model)
     files = {}
     for mode, server in made.items() if plan.runtime in _POOLS else ():
         joined = shlex.join([*server.words, *(word.replace("{mode}", mode) for word in _POOLS[plan.runtime])])
