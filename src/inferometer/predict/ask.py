@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, Unpack, get_args
 
-from inferometer.core.device import is_local
+from inferometer.core.device import LOCAL, is_local
 from inferometer.core.dtypes import dtype, is_gguf_block
 from inferometer.core.errors import DomainError
 from inferometer.core.graph import Graph, is_generative
@@ -70,7 +70,8 @@ def ask(
     if not asked.keys() <= ASKED.keys():
         require_fields(asked)
     weights, reader = asked.get("weights"), asked.get("prefill_on")
-    graph, device = stored_in(model_graph(model, image=asked.get("image")), weights), device_for(on)
+    graph = stored_in(model_graph(model, image=asked.get("image")), weights)
+    device = device_for(on, [asked.get("runtime")])
     parallel = Parallel(**given_fields(asked, "plan"))
     options = options_from(given_fields(asked, "option", "cost"), options)
     if asked.get("threads") is not None:
@@ -201,5 +202,14 @@ def _named_graph(name: str, image: int | None) -> Graph:
     return read(name, image=image)
 
 
-def device_for(on: str | Device) -> Device:
-    return device_named(on) if isinstance(on, str) else on
+def device_for(on: str | Device, runtimes: Iterable[RuntimeEffects | str | None] = ()) -> Device:
+    """The device that was named. `local` is this machine's best unit, or its CPU for engines that run only there.
+
+    An engine has probes for the units that its own package runs on, so what is profiled, calibrated and predicted on
+    `local` is one unit. `local:gpu` asks about the other.
+    """
+    device = device_named(on) if isinstance(on, str) else on
+    if on != LOCAL or device.unit == "cpu":
+        return device
+    probed = [set(engine(runtime).calibrated) if isinstance(runtime, str) else set() for runtime in runtimes]
+    return device_named(f"{LOCAL}:cpu") if probed and all(units == {"cpu"} for units in probed) else device

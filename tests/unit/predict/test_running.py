@@ -2,20 +2,26 @@
 
 import json
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
 
 import inferometer as im
+from fakes.recorded_machine import load_machine
 from inferometer.cli.commands.predict import command
 from inferometer.core.errors import DomainError
 from inferometer.known import device
-from inferometer.predict.ask import ask
+from inferometer.known.engines import engines
+from inferometer.known.machine.detect import detect_host
+from inferometer.measure.calibrate.job import device_to_calibrate
+from inferometer.predict.ask import ask, device_for
 from inferometer.predict.basis.calibrations import calibration_for, choose_calibration
 from inferometer.predict.basis.files import read_calibration, write_calibration
 from inferometer.predict.options import Options
 from unit.hub.web.samples import hub
 
+HOSTS = Path(__file__).parents[2] / "data" / "hosts"
 BOARD = {"on": "raspberry-pi-5", "runtime": "ncnn"}
 EAGER = {"on": "nvidia-h200", "runtime": "torch-eager", "weights": "bf16", "activations": "bf16"}
 ONE_CPU = {"on": "intel-emerald-rapids-1-vcpu", "runtime": "onnxruntime"}
@@ -327,3 +333,25 @@ def test_an_engine_of_texts_answers_for_no_network_of_pictures(runtime):
 @pytest.mark.parametrize("runtime", ["llamacpp", "vllm", "ctranslate2"])
 def test_an_engine_of_texts_runs_encoders_of_them(runtime):
     assert seconds("bge-m3", on="nvidia-a10", runtime=runtime, prompt=32) > 0
+
+
+@pytest.fixture
+def gpu_server(monkeypatch):
+    """A machine with an H200, as it was recorded: its best unit is not the one that most engines run on."""
+    host = detect_host(load_machine(HOSTS / "cloud-vm-h200"))
+    monkeypatch.setattr("inferometer.known.machine.local.detect_host", lambda: host)
+    monkeypatch.setattr("inferometer.predict.ask.roof_for", lambda _: None)  # its CPU is not here to be measured
+
+
+@pytest.mark.parametrize("runtime", sorted(name for name, each in engines().items() if each.calibrated))
+def test_what_is_asked_of_this_machine_is_what_is_calibrated_on_it(gpu_server, runtime):
+    asked = ask("smollm2-135m", on="local", runtime=runtime).device
+    assert asked == device_to_calibrate("local", None, runtime)
+    assert asked.unit == ("gpu" if "gpu" in engines()[runtime].calibrated else "cpu")
+
+
+def test_this_machine_is_its_gpu_where_no_engine_says_otherwise(gpu_server):
+    assert ask("smollm2-135m", on="local").device.name == "nvidia-h200"
+    assert ask("smollm2-135m", on="local", runtime="vllm").device.name == "nvidia-h200"
+    assert ask("smollm2-135m", on="local:gpu", runtime="llamacpp").device.name == "nvidia-h200"
+    assert device_for("local", ["llamacpp", "torch-eager"]).name == "nvidia-h200"

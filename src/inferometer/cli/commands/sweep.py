@@ -189,7 +189,8 @@ def _study(spec: Spec, given: dict[str, str | None]) -> Study:
     axes: dict[str, Any] = {**spec.axes, **lists}
     sides = [side for side in axes.get("image") or () if side is not None]
     finders: dict[str, Callable[[Any], Any]] = {
-        "models": partial(model_graph, image=sides[0] if sides else None), "devices": device_for,
+        "models": partial(model_graph, image=sides[0] if sides else None),
+        "devices": partial(device_for, runtimes=axes.get("runtimes") or ()),
     }  # fmt: skip
     for name, find in finders.items():
         if isinstance(axes.get(name), list):

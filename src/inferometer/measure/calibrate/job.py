@@ -135,13 +135,9 @@ def calibration_job(  # noqa: PLR0913 - what a calibration is asked for
 
 def device_to_calibrate(name: str, unit: str | None, runtime: str | None) -> Device:
     """The device of that name. This machine's best unit, unless one is asked for or the engine has no probes there."""
-    from inferometer.known import device as device_named  # noqa: PLC0415 - reads rows
+    from inferometer.predict.ask import device_for  # noqa: PLC0415 - reads rows
 
-    if name == LOCAL and unit is not None:
-        name = f"{LOCAL}:{unit}"
-    device = device_named(name)
-    if name == LOCAL and runtime is not None and device.unit not in engine(runtime).calibrated:
-        device = device_named(f"{LOCAL}:cpu")
+    device = device_for(f"{LOCAL}:{unit}" if name == LOCAL and unit is not None else name, [runtime])
     if unit is not None and device.unit != unit.partition(":")[0]:
         raise InferometerError(
             f"--unit is {unit}, but {device.name} is a {device.unit}.", remedy="Name the device with --device."

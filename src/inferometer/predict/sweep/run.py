@@ -52,7 +52,7 @@ def sweep(  # noqa: PLR0913 - the axes, and what holds for all rows
     lists: Mapping[str, Any] = asked
     axes = {name: lists.get(name) for name in AXES} | {
         "models": [model_graph(model, image=_first(asked.get("image"))) for model in _listed(models)],
-        "devices": [device_for(device) for device in _listed(devices)],
+        "devices": [device_for(device, _listed(lists.get("runtimes"))) for device in _listed(devices)],
     }
     options = options_from(given_fields(asked, "option", "cost"), options)
     reader = asked.get("prefill_on")
