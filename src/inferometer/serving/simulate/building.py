@@ -85,6 +85,7 @@ def _slots(
     plan: SimulationPlan, question: Question, rules: SchedulerRules, replicas: int
 ) -> tuple[ReplicaPool, tuple[str, ...]]:
     """An engine with a fixed number of slots, each with its own part of the cache."""
+    _require_of_slots(plan, rules)
     step, notes = plain_step(question)
     limits = EngineLimits(
         tokens=plan.tokens or rules.step_tokens or 2048,
@@ -99,18 +100,27 @@ def _slots(
         cancels=plan.cancels,
         away_tokens=_CACHE_RAM / max(1, question.fit().kv_bytes_per_token),
     )
-    if plan.lora is not None or plan.vision is not None or plan.speculation is not None or plan.readers is not None:
-        raise DomainError(
-            "Adapters, images, drafts and a pool that reads prompts are simulated for vLLM, SGLang and TensorRT-LLM, "
-            f"and not for {rules.title}.",
-            remedy="Leave --lora, --images, --draft and --prefill-on out, or choose another --runtime.",
-        )
     words = f"Steps are made as by {rules.title}, {limits.sequences} slots: {rules.url}."
     if limits.prefix_cache:
         words += " Prompts that begin as those of their slot, or of the host's memory, did are read from there on."
     steps = StepTimes(step, limits.tokens, limits.sequences)
     times: Times = TimesApart(steps, limits.sequences) if rules.apart else steps
     return ReplicaPool(times=times, rules=rules, limits=limits, replicas=replicas), (*notes, words)
+
+
+def _require_of_slots(plan: SimulationPlan, rules: SchedulerRules) -> None:
+    """A request keeps its slot to its end: nothing gives way, and nothing below the cache is fetched block by block."""
+    paged = {
+        "adapters (--lora)": plan.lora, "images (--images)": plan.vision, "drafts (--draft)": plan.speculation,
+        "a pool that reads prompts (--prefill-on)": plan.readers, "tiers below the cache (--kv-offload)": plan.offload,
+        "swapping (--preemption swap)": plan.swap,
+    }  # fmt: skip
+    asked = [name for name, value in paged.items() if value]
+    if asked:
+        raise DomainError(
+            f"{rules.title} has slots: {', '.join(asked)} would change nothing in its simulation.",
+            remedy="Leave it out, or choose --runtime vllm, sglang or trtllm.",
+        )
 
 
 def _is_gang(plan: SimulationPlan) -> bool:
