@@ -228,7 +228,7 @@ def main():
     options.add_argument("--beside", action="store_true")
     options.add_argument("--requests", type=int, default=30, help="of each place, with --beside")
     options.add_argument("--keep", type=Path, help="where to put the profiles, with --beside")
-    options.add_argument("--device", default="local")
+    options.add_argument("--device", default="local:cpu", help="where the server runs")
     options.add_argument("--calibration", type=Path)
     options.add_argument("--threads", type=int, default=psutil.cpu_count(logical=False))
     options.add_argument("--rates", default="0.8,2.5")

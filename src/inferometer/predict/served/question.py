@@ -108,7 +108,12 @@ class ServedReplica:
 
 
 def served(question: Question) -> ServedReplica:
-    """What serves the question's model: the same value for the same question, without the work."""
+    """What serves the question's model: the same value for the same question, without the work.
+
+    What `predict` refuses is refused here, for all that stands on it: users, simulations and plans.
+    """
+    require_applicable(question)
+    require_run(question)
     descriptor = engine(question.runtime_name)
     rules = descriptor.serving
     if rules is None:
@@ -147,6 +152,8 @@ def served(question: Question) -> ServedReplica:
 
 def plain_step(question: Question) -> tuple[EngineStep, tuple[str, ...]]:
     """The step of an engine without serving rules of its own, as llama.cpp: its kernels, and no costs beside them."""
+    require_applicable(question)
+    require_run(question)
     basis = question.basis()
     workload = completed(
         question.graph, replace(question.workload, precision=basis.precision), question.options, beyond=True
@@ -278,8 +285,6 @@ def serving_answer(question: Question, users: int, tokens_per_user: float | None
         limits = f"greater than 0 and at most {_MOST_TOKENS_PER_S:,}"
         raise DomainError(f"--tokens-per-user must be {limits}, and is {tokens_per_user:g}.")
     require_of_users(question)
-    require_applicable(question)
-    require_run(question)
     what, workload = served(question), completed(question.graph, question.workload, question.options, beyond=True)
     if what.memory is not None and not what.memory.fits:
         raise DomainError(_too_large(question, what.memory), remedy=_fewer_bytes(question, what.memory))

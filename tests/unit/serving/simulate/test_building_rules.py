@@ -8,6 +8,7 @@ from inferometer.core.errors import DomainError
 from inferometer.known import device
 from inferometer.known import link as link_named
 from inferometer.predict.ask import ask
+from inferometer.predict.options import Options
 from inferometer.serving.load.plan import LoadPlan, LoadStep
 from inferometer.serving.simulate.building import kept_tokens, service_of
 from inferometer.serving.simulate.plan import Lora, SimulationPlan, Vision
@@ -103,3 +104,26 @@ def test_of_equal_urgency_the_first_to_come_is_the_first_to_go():
     for number, priority in enumerate((1, 1, 0, 1, 0)):
         replica.submit(given(number, priority))
     assert [request.number for request in replica.waiting] == [2, 4, 0, 1, 3]
+
+
+# What `predict` refuses, and how it is asked; each is a way in which a question about a service can be meaningless.
+REFUSED = {
+    "threads of a GPU": {"on": H200, "runtime": "llamacpp", "threads": 1},
+    "threads beside an engine on a GPU": {"on": H200, "runtime": "vllm", "threads": 2},
+    "more threads than cores": {"on": "raspberry-pi-5", "runtime": "llamacpp", "threads": 9},
+    "a version of an engine that has none": {
+        "on": "raspberry-pi-5", "runtime": "llamacpp", "options": Options(engine_version="0.12"),
+    },
+    "a layout of images": {"on": "raspberry-pi-5", "runtime": "llamacpp", "options": Options(layout="nhwc")},
+    "an image": {"on": H200, "runtime": "vllm", "image": 224},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("why", sorted(REFUSED))
+def test_what_predict_refuses_is_not_simulated_either(why):
+    question = ask("smollm2-135m", **REFUSED[why])
+    with pytest.raises(DomainError) as predicted:
+        question.answer()
+    with pytest.raises(DomainError) as simulated:
+        service(question)
+    assert str(simulated.value) == str(predicted.value)
