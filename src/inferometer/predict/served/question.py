@@ -112,8 +112,6 @@ def served(question: Question) -> ServedReplica:
 
     What `predict` refuses is refused here, for all that stands on it: users, simulations and plans.
     """
-    require_applicable(question)
-    require_run(question)
     descriptor = engine(question.runtime_name)
     rules = descriptor.serving
     if rules is None:
@@ -128,6 +126,8 @@ def served(question: Question) -> ServedReplica:
             f"{question.graph.name} makes no tokens, and serving engines are for models that do.",
             remedy=_NO_TOKENS,
         )
+    require_applicable(question)
+    require_run(question)
     costs = costs_of(rules, question.options.engine_version, question.device.name)
     measured = basis.calibration is not None
     spread = _spread_of(measured=measured, own=measured and basis.calibration is not None and not basis.notes)
@@ -152,8 +152,6 @@ def served(question: Question) -> ServedReplica:
 
 def plain_step(question: Question) -> tuple[EngineStep, tuple[str, ...]]:
     """The step of an engine without serving rules of its own, as llama.cpp: its kernels, and no costs beside them."""
-    require_applicable(question)
-    require_run(question)
     basis = question.basis()
     workload = completed(
         question.graph, replace(question.workload, precision=basis.precision), question.options, beyond=True
@@ -167,6 +165,8 @@ def plain_step(question: Question) -> tuple[EngineStep, tuple[str, ...]]:
             f"{question.graph.name} makes no tokens: there is nothing to simulate.",
             remedy=_NO_TOKENS,
         )
+    require_applicable(question)
+    require_run(question)
     spread = _spread_of(measured=basis.calibration is not None, own=basis.calibration is not None)
     return engine_step(ready, _NO_COSTS, spread), (*ready.notes, *basis.notes)
 
