@@ -124,13 +124,17 @@ def _require_of_slots(plan: SimulationPlan, rules: SchedulerRules) -> None:
 
 
 def _is_gang(plan: SimulationPlan) -> bool:
-    """Whether data-parallel ranks share experts and step together; otherwise they are replicas of their own."""
+    """Whether data-parallel ranks share experts and step together; otherwise they are replicas of their own.
+
+    Some engines' ranks do so whenever there are experts; of the others those whose experts are spread over all ranks
+    (SGLang's `--enable-dp-attention`, TensorRT-LLM's `enable_attention_dp`).
+    """
     question = plan.question
     graph, parallel = question.graph, question.workload.parallel
     rules = scheduler_of(question.runtime_name, question.options.engine_version)
-    if plan.ranks == 1 or graph.active_parameters == graph.parameters or not rules.gang:
-        return False
     whole = parallel.tp * plan.ranks
+    if plan.ranks == 1 or graph.active_parameters == graph.parameters or not (rules.gang or parallel.ep == whole):
+        return False
     if parallel.ep not in {1, whole}:
         raise DomainError(
             f"{rules.title} spreads experts over all tp·dp = {whole} devices or splits each over them, and --ep is "

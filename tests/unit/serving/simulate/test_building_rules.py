@@ -83,6 +83,14 @@ def test_each_rank_of_a_gang_has_the_limits_of_an_engine():
     assert (pool.ranks, pool.replicas, pool.gang is not None) == (2, 1, True)
 
 
+@pytest.mark.parametrize("runtime", ["vllm", "sglang", "trtllm"])
+def test_copies_of_attention_step_together_where_they_share_the_experts(runtime):
+    spread = ask("qwen3-30b-a3b", on=H200, runtime=runtime, dp=2, ep=2)
+    assert service(spread, ranks=2).pool.gang is not None
+    apart = ask("qwen3-30b-a3b", on=H200, runtime=runtime)
+    assert (service(apart, ranks=2).pool.gang is None) == (runtime != "vllm")  # there they share them anyway
+
+
 def given(number, priority=0):
     request = SimulatedRequest(number, 0.0, 10, 3)
     request.priority = priority
