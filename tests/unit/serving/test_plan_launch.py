@@ -6,6 +6,7 @@ import shlex
 import tomllib
 from dataclasses import MISSING, fields, replace
 from itertools import product
+from pathlib import Path
 
 import pytest
 import yaml
@@ -48,6 +49,7 @@ BEGIN = {
     "trtllm": ["trtllm-serve", "serve"],
 }
 ENGINES = tuple(KNOWN)
+PARSERS = json.loads((Path(__file__).parents[2] / "data/launch_options/options.json").read_text(encoding="utf-8"))
 
 
 def serving_plan(**more):
@@ -144,6 +146,18 @@ def yaml_commands(text):
     services = [service for each in documents for service in each.get("services", {}).values()]
     pods = [each["spec"]["template"]["spec"] for each in documents if each.get("kind") == "Deployment"]
     return [each["entrypoint"] for each in services] + [pod["containers"][0]["command"] for pod in pods]
+
+
+@pytest.mark.parametrize(
+    ("runtime", "version"), [(name, row["version"]) for name, rows in PARSERS["engines"].items() for row in rows]
+)
+def test_every_option_that_is_written_is_one_of_the_server_s_own_parser(runtime, version):
+    """As its sources have it (tests/data/launch_options); the table above says what each takes."""
+    (parser,) = (row for row in PARSERS["engines"][runtime] if row["version"] == version)
+    assert len(parser["options"]) > 30
+    assert set(KNOWN[runtime]) <= set(parser["options"])
+    if runtime == "vllm":
+        assert "--headless" in parser["options"]  # which a shell variable holds on all machines but the first
 
 
 @pytest.mark.parametrize("runtime", ENGINES)
