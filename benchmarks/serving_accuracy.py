@@ -19,7 +19,7 @@ import numpy as np
 
 from inferometer.core.errors import InferometerError
 from inferometer.known.atlas.shipped import load
-from inferometer.understand.accuracy.atlas_file import predict_served, served_case
+from inferometer.understand.accuracy.atlas_file import of_a_start, predict_served, served_case
 
 SETS = {
     "aiconfigurator, tpot": ("aiconfigurator", "tpot", 0.08, None),
@@ -66,6 +66,8 @@ def judge(name: str, most: int) -> dict[str, object]:
     dataset, quantity, aim, vendors = SETS[sliced[0] if sliced else name]
     table = load((dataset,))
     rows = [table.row(place) for place in range(len(table))]
+    starting = of_a_start(rows)
+    rows = [row for place, row in enumerate(rows) if place not in starting]
     rows = [row for row in rows if quantity in {None, row.quantity}]
     if vendors:
         rows = [row for row in rows if (row.device or "").startswith(vendors)]

@@ -30,7 +30,7 @@ from inferometer.known.atlas.shipped import load
 from inferometer.known.engines import version_numbers
 from inferometer.known.serving_costs import FILE, NUMBERS
 from inferometer.predict.served.steady import EIGHT_IN_TEN, KernelParts, request_seconds, steady_times, token_seconds
-from inferometer.understand.accuracy.atlas_file import parts_of, served_case
+from inferometer.understand.accuracy.atlas_file import of_a_start, parts_of, served_case
 
 DATASETS = ("aiconfigurator", "trtllm", "argonne", "rocm-vllm", "mlperf")
 NAMES = ("kernels", "kernels_prompt", "step_s", "sequence_s", "prompt_s", "launch_s", "later", "together", "context_s")
@@ -75,8 +75,11 @@ def gather() -> list[dict[str, Any]]:
     found = []
     for dataset in DATASETS:
         table = load((dataset,))
-        for index in range(len(table)):
-            row = table.row(index)
+        published = [table.row(index) for index in range(len(table))]
+        starting = of_a_start(published)
+        for index, row in enumerate(published):
+            if index in starting:
+                continue
             try:
                 case = served_case(row)
                 parts = None if case is None else parts_of(case)

@@ -157,6 +157,7 @@ def plan(  # noqa: PLR0913 - everything that a plan depends on
     tp: Iterable[int] = (),
     pp: Iterable[int] = (),
     ep: Iterable[int] = (),
+    dp: Iterable[int] = (),
     kv: Iterable[str | None] = (None, "f8e4m3"),
     max_num_seqs: Iterable[int] = (0, 64, 256),
     max_num_batched_tokens: Iterable[int] = (0, 2048, 16384),
@@ -186,6 +187,7 @@ def plan(  # noqa: PLR0913 - everything that a plan depends on
     """The best ways to serve a model: `plan("llama-3.3-70b", rate=50, slo="ttft_p95<=1s,tpot_p95<=50ms").plans[0]`.
 
     `engine` is where they are compared: in this process, in several ("local:4"), or on Dask ("dask://HOST:PORT").
+    `dp` are copies of attention that share the experts, tried where one latent serves all heads.
     `max_num_seqs` and `max_num_batched_tokens` are limits of a step to try, 0 for the engine's own. `draft` (a model,
     "eagle", "mtp" or "ngram") is tried beside plans without one, and needs the share of its tokens that is accepted.
     `prices` are USD an hour of one device, `day` the loads of equal parts of a day as shares of the rate, `link` lies
@@ -213,8 +215,8 @@ def plan(  # noqa: PLR0913 - everything that a plan depends on
             prompt=_lengths(prompt) if played is None else listed_lengths(played.input_tokens, played.name),
             generate=_lengths(generate) if played is None else listed_lengths(played.output_tokens, played.name),
             objectives=_objectives(slo), goal=goal, devices=tuple(devices), runtimes=tuple(runtimes),
-            weights=tuple(weights), tp=tuple(tp), pp=tuple(pp), ep=tuple(ep), kv=tuple(kv),
-            sequences=tuple(max_num_seqs), tokens=tuple(max_num_batched_tokens),
+            weights=tuple(weights), tp=tuple(tp), pp=tuple(pp), ep=tuple(ep), dp=tuple(dp),
+            kv=tuple(kv), sequences=tuple(max_num_seqs), tokens=tuple(max_num_batched_tokens),
             drafts=draftings(draft, tuple(draft_length), acceptance, acceptance_spread),
             most_devices=most_devices, most_watts=max_power_w, day=tuple(day),
             prices=tuple((device_named(name).name, usd) for name, usd in (prices or {}).items()),

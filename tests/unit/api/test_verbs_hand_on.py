@@ -109,12 +109,12 @@ def test_a_search_is_asked_as_it_was_asked_for(monkeypatch):
         fallback=0.3, edge="e", edge_model="f", edge_weights="i8", round_trip_s=0.4, keep=7, options=options,
         engine="local:3", seed=8, kv=["f8e4m3"], max_num_seqs=[3], max_num_batched_tokens=[4], draft="eagle",
         draft_length=[5], acceptance=0.6, acceptance_spread=0.1, max_power_w=7e3, prices={"nvidia-l4": 0.5},
-        day=[0.5, 1.0], link="infiniband-ndr", replica_up=0.9,
+        day=[0.5, 1.0], link="infiniband-ndr", replica_up=0.9, dp=[6],
     )  # fmt: skip
     assert (search.kv, search.sequences, search.tokens, search.day) == (("f8e4m3",), (3,), (4,), (0.5, 1.0))
     assert search.drafts == (Drafting(draft="eagle", length=5, acceptance=0.6, spread=0.1),)
     assert (search.most_watts, search.prices, search.replica_up) == (7e3, (("nvidia-l4", 0.5),), 0.9)
-    assert search.link.name == "infiniband-ndr"
+    assert (search.link.name, search.dp) == ("infiniband-ndr", (6,))
     assert (search.model, search.rate_per_s, search.goal, engine) == ("m", 2.5, "greenest", "local:3")
     assert (search.prompt, search.generate, search.objectives) == (fixed(11), fixed(5), GOALS)
     assert (search.devices, search.runtimes, search.weights, search.tp) == (("d",), ("r",), ("i4",), (2,))
@@ -148,7 +148,7 @@ PLAIN = {
     services.plan: {
         "rate": None, "trace": None,
         "prompt": 1024, "generate": 256, "goal": "cheapest", "devices": (), "runtimes": (), "weights": (), "tp": (),
-        "pp": (), "ep": (), "kv": (None, "f8e4m3"), "max_num_seqs": (0, 64, 256),
+        "pp": (), "ep": (), "dp": (), "kv": (None, "f8e4m3"), "max_num_seqs": (0, 64, 256),
         "max_num_batched_tokens": (0, 2048, 16384), "draft": None, "draft_length": (), "acceptance": None,
         "acceptance_spread": 0.0, "max_power_w": None, "prices": None, "day": (), "link": None, "replica_up": 0.99,
         "most_devices": 256, "availability": None, "headroom": 0.0, "discount": 0.0,

@@ -291,3 +291,27 @@ def test_prompts_that_begin_alike_share_what_is_alike_also_within_a_message(shar
     talk = [("user", "a b c"), ("assistant", "d e"), ("user", "f")]
     assert server._pieces(talk)[:2] == server._pieces(talk[:2])
     assert server._pieces(talk) != server._pieces([("user", "a b c"), ("user", "d e"), ("user", "f")])
+
+
+@pytest.mark.parametrize(("told", "found"), [(True, 64 + 48), (False, 64)])
+def test_the_next_turn_finds_what_was_answered_if_it_sends_that_back(told, found):
+    """64 words, of which whole blocks of 16 are found, and an answer of 50 behind them."""
+    first = [{"role": "user", "content": " ".join(f"w{at}" for at in range(64))}]
+
+    async def play():
+        engine = MockEngine(service(blocks=4000, tokens=2048), asyncio.get_running_loop().time, speed=100.0)
+        listening = await MockServer(engine, "tiny").serve("127.0.0.1", 0)
+        address = listening.sockets[0].getsockname()[:2]
+
+        async def talk():
+            path, turn = "/v1/chat/completions", {"max_tokens": 50}
+            _, text = await asked(address, "POST", path, {**turn, "messages": first})
+            answer = json.loads(text)["choices"][0]["message"] if told else {"role": "assistant", "content": "no " * 50}
+            again = [*first, answer, {"role": "user", "content": "and now"}]
+            await asked(address, "POST", path, {**turn, "messages": again})
+            return engine.metrics()["vllm:prefix_cache_hits_total"]
+
+        async with listening:
+            return (await run(engine, talk()))[0]
+
+    assert asyncio.run(play()) == found

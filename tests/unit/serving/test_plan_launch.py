@@ -6,6 +6,7 @@ import shlex
 import tomllib
 from dataclasses import MISSING, fields, replace
 from itertools import product
+from pathlib import Path
 
 import pytest
 import yaml
@@ -22,13 +23,14 @@ from inferometer.serving.plans.launch import launch_files, server_of
 KNOWN = {
     "vllm": {
         "--tensor-parallel-size": int, "--pipeline-parallel-size": int, "--enable-expert-parallel": None,
-        "--max-num-seqs": int, "--max-num-batched-tokens": int, "--max-model-len": int,
+        "--max-num-seqs": int, "--max-num-batched-tokens": int, "--max-model-len": int, "--data-parallel-size": int,
         "--kv-cache-dtype": ("auto", "fp8", "fp8_e4m3", "fp8_e5m2"), "--quantization": ("fp8",),
         "--speculative-config": json.loads, "--kv-transfer-config": json.loads, "--nnodes": int, "--node-rank": str,
         "--master-addr": str, "--host": str, "--port": str,
     },
     "sglang": {
-        "--tp-size": int, "--pp-size": int, "--ep-size": int, "--max-running-requests": int,
+        "--tp-size": int, "--pp-size": int, "--ep-size": int, "--dp-size": int, "--enable-dp-attention": None,
+        "--max-running-requests": int,
         "--chunked-prefill-size": int, "--context-length": int, "--kv-cache-dtype": ("auto", "fp8_e4m3", "fp8_e5m2"),
         "--quantization": ("fp8",), "--speculative-algorithm": ("EAGLE", "EAGLE3", "NGRAM", "STANDALONE"),
         "--speculative-num-steps": int, "--speculative-eagle-topk": int, "--speculative-num-draft-tokens": int,
@@ -47,6 +49,7 @@ BEGIN = {
     "trtllm": ["trtllm-serve", "serve"],
 }
 ENGINES = tuple(KNOWN)
+PARSERS = json.loads((Path(__file__).parents[2] / "data/launch_options/options.json").read_text(encoding="utf-8"))
 
 
 def serving_plan(**more):
@@ -143,6 +146,42 @@ def yaml_commands(text):
     services = [service for each in documents for service in each.get("services", {}).values()]
     pods = [each["spec"]["template"]["spec"] for each in documents if each.get("kind") == "Deployment"]
     return [each["entrypoint"] for each in services] + [pod["containers"][0]["command"] for pod in pods]
+
+
+@pytest.mark.parametrize(
+    ("runtime", "version"), [(name, row["version"]) for name, rows in PARSERS["engines"].items() for row in rows]
+)
+def test_every_option_that_is_written_is_one_of_the_server_s_own_parser(runtime, version):
+    """As its sources have it (tests/data/launch_options); the table above says what each takes."""
+    (parser,) = (row for row in PARSERS["engines"][runtime] if row["version"] == version)
+    assert len(parser["options"]) > 30
+    assert set(KNOWN[runtime]) <= set(parser["options"])
+    if runtime == "vllm":
+        assert "--headless" in parser["options"]  # which a shell variable holds on all machines but the first
+
+
+@pytest.mark.parametrize("runtime", ENGINES)
+def test_copies_of_attention_start_with_the_limits_of_each_and_the_devices_of_all(runtime):
+    plan = serving_plan(runtime=runtime, tp=1, dp=8, ep=8, replicas=1)
+    files = launch_files(plan, "deepseek-v3")
+    read = parsed(runtime, command_of(runtime, files["serve.sh"]))
+    limits = [read[name] for name in FIGURES[runtime][3:5]]
+    if runtime == "vllm":
+        assert (read["data_parallel_size"], read["tensor_parallel_size"], read["enable_expert_parallel"]) == (
+            8,
+            1,
+            True,
+        )
+    else:
+        assert (read["tp_size"], read["ep_size"]) == (8, 8)
+    if runtime == "sglang":  # which shares its limits out among the copies
+        assert (read["dp_size"], read["enable_dp_attention"]) == (8, True)
+        assert [limit // 8 for limit in limits] == [256, 4096]
+    else:
+        assert limits == [256, 4096]
+    if runtime == "trtllm":
+        assert yaml.safe_load(files["config.yaml"])["enable_attention_dp"] is True
+    assert "gpu: 8" in files["kubernetes.yaml"]
 
 
 def test_files_are_those_of_the_planned_format():

@@ -20,9 +20,8 @@ from inferometer.predict.served.memory import StepLimits
 from inferometer.predict.served.steady import Traffic
 from inferometer.serving.load.plan import LoadPlan, LoadStep
 from inferometer.serving.plans import closed, edge, search
-from inferometer.serving.plans.asked import EdgeAsked, PlanSearch, ServingPlan, draftings, parallel_words
+from inferometer.serving.plans.asked import EdgeAsked, PlanSearch, ServingPlan, Way, draftings, parallel_words
 from inferometer.serving.plans.regions import Region, plan_regions, read_regions
-from inferometer.serving.plans.search import Way
 from inferometer.serving.plans.tiers import edge_tier
 from inferometer.serving.simulate.building import service_of
 from inferometer.serving.simulate.plan import SimulationPlan
@@ -38,7 +37,9 @@ def test_a_device_draws_its_idle_power_while_it_waits(monkeypatch):
 def test_a_request_stays_for_its_first_token_and_a_step_for_each_other(monkeypatch):
     monkeypatch.setattr(closed, "_times", lambda *_: SimpleNamespace(own=0.5, extra=0.2, share=0.2))
     step = SimpleNamespace(decode_seconds=lambda count, _context: np.full_like(count, 0.1))
-    curve = closed.load_curve(SimpleNamespace(memory=None, step=step, stages=1), Traffic(prompt=100, generate=11), 4)
+    curve = closed.load_curve(
+        SimpleNamespace(memory=None, step=step, stages=1, replicas=1), Traffic(prompt=100, generate=11), 4
+    )
     assert curve.ttft_s[0] == pytest.approx(0.5 + 0.1 / 2)
     assert curve.tpot_s[0] == pytest.approx(0.1 + 0.2 / 11)  # a prompt of another is read meanwhile
     assert curve.sequences / curve.rate_per_s == pytest.approx(curve.ttft_s + 10 * curve.tpot_s)
@@ -105,8 +106,9 @@ def searched(**more):
 
 
 def configured(**more):
-    given = {"device": "d", "runtime": "vllm", "weights": None, "tp": 2, "sequences": 64, "what": None}
-    return search.Configuration(**{**given, "curve": curve(), **more})
+    way = {name: more.pop(name) for name in ("device", "tp") if name in more}
+    given = {"way": Way(**{"device": "d", "runtime": "vllm", "weights": None, "tp": 2, **way}), "sequences": 64}
+    return search.Configuration(**{**given, "what": None, "curve": curve(), **more})
 
 
 @pytest.fixture
@@ -187,13 +189,11 @@ def test_prices_of_ones_own_go_before_the_catalog_s_and_power_has_a_limit():
         ({"pp": 3}, ", PP 3"),
         ({"ep": 4}, ", EP 4"),
         ({"tp": 8, "ep": 8}, ", TP 8, EP 8"),
-        ({"tp": 2, "readers": 3, "reader_tp": 4}, ", TP 2, 3 of TP 4 to read prompts"),
+        ({"dp": 8, "ep": 8}, ", EP 8, DP 8"),
     ],
 )
 def test_of_a_replica_only_what_is_shared_is_said(shared, words):
-    assert (
-        parallel_words(SimpleNamespace(**{"tp": 1, "pp": 1, "ep": 1, "readers": 0, "reader_tp": 1, **shared})) == words
-    )
+    assert parallel_words(Way(**{"device": "d", "runtime": "vllm", "weights": None, "tp": 1, **shared})) == words
 
 
 def test_an_objective_that_nothing_reaches_says_the_least_that_something_does():
@@ -211,7 +211,7 @@ def test_nothing_beats_a_point_of_the_front_in_both():
     points = [(point.tokens_per_s_per_user, point.tokens_per_s_per_device) for point in found]
     assert points == sorted(points, key=lambda point: (-point[0], point[1]))
     every = [
-        (1 / tpot, rate * 50 / each.tp)
+        (1 / tpot, rate * 50 / each.way.tp)
         for each in (configured(), other)
         for rate, tpot in zip(each.curve.rate_per_s, each.curve.tpot_s, strict=True)
     ]
@@ -223,7 +223,7 @@ def test_nothing_beats_a_point_of_the_front_in_both():
 
 def plan_of(**more):
     empty = dict.fromkeys((field.name for field in fields(ServingPlan)), None)
-    return ServingPlan(**{**empty, "why": "", "pp": 1, "ep": 1, **more})
+    return ServingPlan(**{**empty, "why": "", "pp": 1, "ep": 1, "dp": 1, **more})
 
 
 def test_pipelines_and_spread_experts_are_tried_where_they_may_help():
@@ -232,16 +232,23 @@ def test_pipelines_and_spread_experts_are_tried_where_they_may_help():
     def split(model, **more):
         asked = PlanSearch(model=model, rate_per_s=1.0, prompt=Lengths(kind="fixed", mean=50), devices=("d",),
                            generate=Lengths(kind="fixed", mean=5), weights=(None,), kv=(None,), **more)  # fmt: skip
-        return [(way.tp, way.pp, way.ep) for way in search.ways(asked)]
+        return [(way.tp, way.pp, way.ep, *((way.dp,) if way.dp > 1 else ())) for way in search.ways(asked)]
 
     assert split("llama-3.2-1b") == [(1, 1, 1), (2, 1, 1), (4, 1, 1), (8, 1, 1), (8, 2, 1)]
     assert split("mixtral-8x7b", tp=(1, 4)) == [(1, 1, 1), (4, 1, 1), (4, 1, 4), (4, 2, 1), (4, 2, 4)]
     assert split("mixtral-8x7b", tp=(2, 4), pp=(1,), ep=(4,)) == [(4, 1, 4)]
+    # copies of attention where one latent serves all heads, or as was asked
+    copied = [(1, 1, 1), (4, 1, 1), (4, 1, 4), (1, 1, 4, 4)]
+    assert split("deepseek-v3", tp=(1, 4), pp=(1,)) == copied
+    assert split("mixtral-8x7b", tp=(1, 4), pp=(1,), dp=(4,)) == copied
     piped = search.Candidate(
-        device="d", runtime="vllm", weights=None, tp=8, pp=2, ep=8, sequences=4, replicas=2, spare=1, ttft_s=1.0,
-        tpot_s=0.1, running=1.0, capacity_per_s=1.0, usd_per_hour=None, watts=None,
+        way=Way(device="d", runtime="vllm", weights=None, tp=8, pp=2, ep=8), sequences=4, replicas=2, spare=1,
+        ttft_s=1.0, tpot_s=0.1, running=1.0, capacity_per_s=1.0, usd_per_hour=None, watts=None,
     )  # fmt: skip
     assert (piped.count, piped.words) == (48, "48 × d with vllm, TP 8, PP 2, EP 8")
+    read = replace(piped, reader=Way(device="d", runtime="vllm", weights=None, tp=4), readers=3, reader_spare=1)
+    assert (read.count, read.needed) == (64, 44)
+    assert read.words == "64 × d with vllm, TP 8, PP 2, EP 8, 3 of TP 4 to read prompts"
 
 
 def test_the_one_that_lost_says_by_how_much_and_what_it_is_better_at():
@@ -292,16 +299,10 @@ def test_a_few_replicas_are_simulated_with_their_share_of_the_load(monkeypatch):
             replicas=replicas,
             ttft_s=0.2,
             tpot_s=tpot_s,
-            device="d",
-            runtime="vllm",
-            weights="i4",
-            tp=4,
-            pp=2,
-            ep=1,
+            way=Way(device="d", runtime="vllm", weights="i4", tp=4, pp=2, kv="f8e4m3"),
             sequences=64,
             tokens=2048,
-            kv="f8e4m3",
-            drafting=None,
+            reader=None,
             readers=0,
         )
         assert search._simulated(given, candidate) == ("level", ("level", given.objectives))
@@ -315,7 +316,7 @@ def test_a_few_replicas_are_simulated_with_their_share_of_the_load(monkeypatch):
             given.objectives,
         )
         assert plan.question == {
-            "on": "d", "runtime": "vllm", "weights": "i4", "kv": "f8e4m3", "tp": 4, "pp": 2, "ep": 1,
+            "on": "d", "runtime": "vllm", "weights": "i4", "kv": "f8e4m3", "tp": 4, "pp": 2, "ep": 1, "dp": 1,
             "options": given.options, "prompt": None, "generate": None,
         }  # fmt: skip
 
@@ -328,16 +329,10 @@ def test_sessions_are_judged_at_the_rate_that_was_asked_for():
         replicas=1,
         ttft_s=0.1,
         tpot_s=0.005,
-        device="nvidia-h100-sxm",
-        runtime="vllm",
-        weights=None,
-        tp=1,
-        pp=1,
-        ep=1,
+        way=Way(device="nvidia-h100-sxm", runtime="vllm", weights=None, tp=1),
         sequences=256,
         tokens=8192,
-        kv=None,
-        drafting=None,
+        reader=None,
         readers=0,
     )
     level, figures = search._simulated(given, candidate)
@@ -422,7 +417,7 @@ def test_the_best_of_each_device_stands_beside_the_winner_and_equal_plans_once(m
     made = {}
 
     def simulated(_search, candidate):
-        made[candidate.device] = made.get(candidate.device, 0) + 1
+        made[candidate.way.device] = made.get(candidate.way.device, 0) + 1
         times = Distribution(count=100, mean=0.01, min=0.01, max=0.01, p50=0.01, p95=0.01, p99=0.01)
         return SimpleNamespace(server=None), LevelFigures(requests=100, completed=100, ttft_s=times, tpot_s=times)
 
@@ -461,8 +456,8 @@ def test_a_candidate_of_two_pools_pays_both_and_is_as_full_as_the_fuller(monkeyp
     asked = searched(objectives=(goal("ttft", 0.06), goal("tpot", 0.025)), rate_per_s=40.0)
     small, large = (configured(tp=tp, pools=pools(share_s=0.04 / tp)) for tp in (1, 2))
     found = list(search._pool_candidates(asked, [small, large]))
-    assert {(each.reader_tp, each.readers) for each in found} == {(2, 2)}  # 25 prompts each; four of TP 1 take 12.5
-    two = next(each for each in found if each.tp == 2)
+    assert {(each.reader.tp, each.readers) for each in found} == {(2, 2)}  # 25 prompts each; four of TP 1 take 12.5
+    two = next(each for each in found if each.way.tp == 2)
     assert (two.replicas, two.count, two.usd_per_hour) == (21, 46, 46 * 3.0)  # 1.94 answers a second each
     assert two.capacity_per_s == pytest.approx(min(1.94, 50 / 21))
     assert list(search._pool_candidates(searched(), [small])) == []  # without objectives there is nothing to win

@@ -39,6 +39,7 @@ _LENGTHS = "Prompt tokens: 512, normal:512,128, lognormal:512,400 or uniform:64-
 _ENGINE = "local (this process), local:N (processes), or dask://HOST:PORT.  [default: all cores, where it is worth it]"
 _TRACE = "Replay these requests, with their lengths, sessions and prefixes; at --rate, or as they came."
 _LAUNCH = "Write files that start the best plan: serve.sh, compose.yaml, kubernetes.yaml; of two pools, dynamo.yaml."
+_COPIES = "Copies of attention to try, which share the experts.  [default: as --tp where a latent serves all heads]"
 _CHUNKS = "Tokens of a step to try, the chunks of prompts.  [default: engine's,2048,16384]"
 _SPREAD = "Standard deviation of the acceptance from request to request."
 _MOST_JOB_S, _MOST_USD = 10 * 366 * 86400.0, 1e6
@@ -65,6 +66,7 @@ def _served_options(function: click.decorators.FC) -> click.decorators.FC:
         option("--tp", metavar="N,…", help="Tensor parallelism to try.  [default: 1,2,4,8]"),
         option("--pp", metavar="N,…", help="Pipeline parallelism to try.  [default: 1, and 2 with the most of --tp]"),
         option("--ep", metavar="N,…", help="Expert parallelism, up to --tp.  [default: 1, and as --tp]"),
+        option("--dp", metavar="N,…", help=_COPIES),
         option("--max-num-seqs", "sequences", metavar="N,…", help="Limits to try.  [default: engine's,64,256]"),
         option("--max-num-batched-tokens", "tokens_a_step", metavar="N,…", help=_CHUNKS),
         option("--kv", metavar="FORMAT,…", help="Formats of the cache to try; own is the model's.  [default: own,fp8]"),
@@ -304,6 +306,7 @@ def search_from(model: str, options: dict[str, Any]) -> PlanSearch:
         tp=_numbers(options["tp"], "tp"),
         pp=_numbers(options["pp"], "pp"),
         ep=_numbers(options["ep"], "ep"),
+        dp=_numbers(options["dp"], "dp"),
         **{name: tried for name, tried in limits.items() if tried},
         drafts=draftings(options["draft"], lengths, options["acceptance"], options["spread"]),
         most_devices=options["most_devices"],

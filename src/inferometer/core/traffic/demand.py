@@ -51,6 +51,15 @@ def class_of(shares: Sequence[float], number: int) -> int:
     return len(shares) - 1
 
 
+def classes_of(shares: Sequence[float], numbers: Sequence[int]) -> list[int]:
+    """As `class_of`, of many requests at once; without shares all are of one class."""
+    if not shares:
+        return [0] * len(numbers)
+    places = np.asarray(numbers, float) * 0.6180339887498949 % 1.0
+    found: list[int] = np.searchsorted(np.cumsum(shares), places, side="right").clip(max=len(shares) - 1).tolist()
+    return found
+
+
 @frozen
 class Demand:
     """One entry a request, each after the requests that it waits for.

@@ -108,7 +108,10 @@ class ServedReplica:
 
 
 def served(question: Question) -> ServedReplica:
-    """What serves the question's model: the same value for the same question, without the work."""
+    """What serves the question's model: the same value for the same question, without the work.
+
+    What `predict` refuses is refused here, for all that stands on it: users, simulations and plans.
+    """
     descriptor = engine(question.runtime_name)
     rules = descriptor.serving
     if rules is None:
@@ -123,6 +126,8 @@ def served(question: Question) -> ServedReplica:
             f"{question.graph.name} makes no tokens, and serving engines are for models that do.",
             remedy=_NO_TOKENS,
         )
+    require_applicable(question)
+    require_run(question)
     costs = costs_of(rules, question.options.engine_version, question.device.name)
     measured = basis.calibration is not None
     spread = _spread_of(measured=measured, own=measured and basis.calibration is not None and not basis.notes)
@@ -160,6 +165,8 @@ def plain_step(question: Question) -> tuple[EngineStep, tuple[str, ...]]:
             f"{question.graph.name} makes no tokens: there is nothing to simulate.",
             remedy=_NO_TOKENS,
         )
+    require_applicable(question)
+    require_run(question)
     spread = _spread_of(measured=basis.calibration is not None, own=basis.calibration is not None)
     return engine_step(ready, _NO_COSTS, spread), (*ready.notes, *basis.notes)
 
@@ -278,8 +285,6 @@ def serving_answer(question: Question, users: int, tokens_per_user: float | None
         limits = f"greater than 0 and at most {_MOST_TOKENS_PER_S:,}"
         raise DomainError(f"--tokens-per-user must be {limits}, and is {tokens_per_user:g}.")
     require_of_users(question)
-    require_applicable(question)
-    require_run(question)
     what, workload = served(question), completed(question.graph, question.workload, question.options, beyond=True)
     if what.memory is not None and not what.memory.fits:
         raise DomainError(_too_large(question, what.memory), remedy=_fewer_bytes(question, what.memory))

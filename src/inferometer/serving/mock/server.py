@@ -29,7 +29,10 @@ _REFUSALS = {"too_long": 400, "queue_full": 503, "timeout": 504}
 
 
 class MockServer:
-    """Serves one model. A word counts as a token, so that usage and prompts of `inferometer load` agree."""
+    """Serves one model. A word counts as a token, so that usage and prompts of `inferometer load` agree.
+
+    The next turn of a chat finds the answer of the last one in the cache, if it sends back what it was told.
+    """
 
     def __init__(self, engine: MockEngine, model: str) -> None:
         self._engine, self._model = engine, model
@@ -85,6 +88,9 @@ class MockServer:
             return
         pieces = _pieces(said)
         answering = self._engine.ask(max(1, sum(size for _, size in pieces)), max(1, output), pieces)
+        if is_chat:  # the next turn has it between two messages; a prompt of one text goes on in the middle of a piece
+            told = _words(answering, 0, answering.request.output_tokens)
+            answering.request.answer = _pieces([*said, ("assistant", told)])[len(pieces) :]
         try:
             await self._answer(writer, answering, asked, is_chat=is_chat)
         except (ConnectionError, asyncio.CancelledError):
@@ -120,7 +126,7 @@ class MockServer:
         async for more in answering.tokens():
             if is_streamed and not total:
                 writer.write(_HEAD)
-            text = "".join(f" {WORDS[(answering.request.number + total + at) % len(WORDS)]}" for at in range(more))
+            text = _words(answering, total, more)
             total += more
             words.append(text)
             if is_streamed:
@@ -216,6 +222,12 @@ def _pieces(said: list[tuple[str, str]]) -> tuple[Piece, ...]:
             before = hash((before, *piece))
             pieces.append((before, len(piece)))
     return tuple(pieces)
+
+
+def _words(answering: Answering, begin: int, count: int) -> str:
+    """Words of an answer, each of them a token: another request's begin elsewhere."""
+    first = answering.request.number + begin
+    return "".join(f" {WORDS[at % len(WORDS)]}" for at in range(first, first + count))
 
 
 def _usage(answering: Answering, made: int) -> dict[str, int]:

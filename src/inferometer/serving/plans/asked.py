@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from dataclasses import asdict, fields
 from math import ceil
 from typing import Any, Literal
 
@@ -98,10 +98,52 @@ def draftings(
 
 
 @frozen
+class Way:
+    """What a replica is, but for the limits of its steps: on which devices, in which formats, and what these share.
+
+    `tp` devices share each layer, `pp` stages have some of the layers each. With `dp` there are so many copies of
+    attention, each with requests and a cache of its own, whose devices share the experts (`ep` of them): where one
+    latent serves all heads (DeepSeek's MLA), devices that share a layer would each hold the whole cache.
+    """
+
+    device: str
+    runtime: str
+    weights: str | None
+    tp: int
+    pp: int = 1
+    ep: int = 1
+    dp: int = 1
+    kv: str | None = None
+    drafting: Drafting | None = None
+
+    @property
+    def size(self) -> int:
+        """Devices of a replica."""
+        return self.tp * self.pp * self.dp
+
+    @property
+    def given(self) -> dict[str, Any]:
+        """By name, for what has the same fields."""
+        return {entry.name: getattr(self, entry.name) for entry in fields(self)}
+
+    @property
+    def words(self) -> str:
+        more = f"{f', cache in {self.kv}' if self.kv else ''}{f', {self.drafting.words}' if self.drafting else ''}"
+        return f"{self.device}, {self.runtime}, {self.weights or 'own format'}{parallel_words(self)}{more}"
+
+
+def parallel_words(of: Way | ServingPlan) -> str:
+    """`, TP 8, EP 8`: what of a replica is shared, where it is."""
+    shared = (("TP", of.tp), ("PP", of.pp), ("EP", of.ep), ("DP", of.dp))
+    return "".join(f", {name} {devices}" for name, devices in shared if devices > 1)
+
+
+@frozen
 class PlanSearch:
     """A model, a traffic and objectives; and what may be chosen from. Empty is: whatever the catalog prices.
 
-    Experts are spread over the devices that share layers, so `ep` goes up to `tp`. `sequences` and `tokens` are limits
+    Experts are spread over the devices that share layers, so `ep` goes up to `tp`; beside that `dp` copies of attention
+    share them. `sequences` and `tokens` are limits
     of a step to try (max_num_seqs, max_num_batched_tokens), 0 for the engine's own. `kv` are formats of the cache, None
     for the model's own. `drafts` are tried beside a plan without any. `discount` is what a reservation takes
     off the price on demand. `availability` is the share of time in which enough replicas are up, each of which is up
@@ -125,6 +167,7 @@ class PlanSearch:
     tp: tuple[int, ...] = ()
     pp: tuple[int, ...] = ()
     ep: tuple[int, ...] = ()
+    dp: tuple[int, ...] = ()
     sequences: tuple[int, ...] = (0, 64, 256)
     # vLLM's advice ("Optimization and Tuning"): 2,048 for tokens that come evenly, over 8,192 for throughput.
     tokens: tuple[int, ...] = (0, 2048, 16384)
@@ -197,15 +240,10 @@ class PlanSearch:
 class Candidate:
     """One way to serve it, by the closed form. Times are those of an average request at this load.
 
-    With `readers`, prompts are read by a pool of so many replicas, and the others only make the answers.
+    With `reader`, prompts are read by a pool of `readers` such replicas, and the others only make the answers.
     """
 
-    device: str
-    runtime: str
-    weights: str | None
-    tp: int
-    pp: int = 1
-    ep: int = 1
+    way: Way
     sequences: int
     replicas: int
     spare: int
@@ -215,22 +253,22 @@ class Candidate:
     capacity_per_s: float  # requests a second that a replica could take within the objectives
     usd_per_hour: float | None
     watts: float | None
+    reader: Way | None = None
     readers: int = 0
     reader_spare: int = 0
-    reader_tp: int = 1
-    reader_ep: int = 1
     tokens: int = 0
-    kv: str | None = None
-    drafting: Drafting | None = None
 
     @property
     def count(self) -> int:
-        return self.tp * self.pp * (self.replicas + self.spare) + self.reader_tp * (self.readers + self.reader_spare)
+        return self._devices(self.replicas + self.spare, self.readers + self.reader_spare)
 
     @property
     def needed(self) -> int:
         """Devices without those that are spare."""
-        return self.count - self.tp * self.pp * self.spare - self.reader_tp * self.reader_spare
+        return self._devices(self.replicas, self.readers)
+
+    def _devices(self, replicas: int, readers: int) -> int:
+        return self.way.size * replicas + (self.reader.size * readers if self.reader else 0)
 
     def score(self, goal: Goal) -> float:
         by = {"cheapest": self.usd_per_hour, "greenest": self.watts, "smallest": float(self.count)}[goal]
@@ -238,17 +276,13 @@ class Candidate:
 
     @property
     def words(self) -> str:
-        form = f" {self.weights}" if self.weights else ""
-        cache = f", cache in {self.kv}" if self.kv else ""
-        drafts = f", {self.drafting.draft} drafting {self.drafting.length}" if self.drafting else ""
-        return f"{self.count} × {self.device}{form} with {self.runtime}{parallel_words(self)}{cache}{drafts}"
-
-
-def parallel_words(of: Candidate | ServingPlan) -> str:
-    """`, TP 8, EP 8`: what of a replica is shared, where it is."""
-    shared = (("TP", of.tp), ("PP", of.pp), ("EP", of.ep))
-    words = "".join(f", {name} {devices}" for name, devices in shared if devices > 1)
-    return f"{words}, {of.readers} of TP {of.reader_tp} to read prompts" if of.readers else words
+        way = self.way
+        form = f" {way.weights}" if way.weights else ""
+        cache = f", cache in {way.kv}" if way.kv else ""
+        drafts = f", {way.drafting.draft} drafting {way.drafting.length}" if way.drafting else ""
+        pools = f", {self.readers} of TP {self.reader.tp} to read prompts" if self.reader else ""
+        shared = f"{parallel_words(way)}{pools}"
+        return f"{self.count} × {way.device}{form} with {way.runtime}{shared}{cache}{drafts}"
 
 
 @frozen
@@ -280,6 +314,7 @@ class ServingPlan:
     notes: tuple[str, ...] = ()
     pp: int = 1
     ep: int = 1
+    dp: int = 1
     readers: int = 0  # replicas of a pool of its own that reads prompts; with those that are spare
     reader_tp: int = 1
     reader_ep: int = 1
@@ -287,6 +322,11 @@ class ServingPlan:
     max_model_len: int = 0  # tokens of the longest prompt and answer that were planned for
     kv: str | None = None
     drafting: Drafting | None = None
+
+    @property
+    def size(self) -> int:
+        """Devices of a replica."""
+        return self.tp * self.pp * self.dp
 
     def document(self) -> dict[str, Any]:
         return asdict(self)
@@ -306,6 +346,7 @@ class FrontPoint:
     ttft_s: float
     pp: int = 1
     ep: int = 1
+    dp: int = 1
     kv: str | None = None
     drafting: Drafting | None = None
 

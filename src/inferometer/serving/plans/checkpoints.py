@@ -92,5 +92,5 @@ def _repository(model: str) -> str:
 def _holds_whole(plan: ServingPlan, model: str) -> bool:
     """Whether a device has room for its share of the weights as they are in the files."""
     graph, memory = model_graph(model), device_named(plan.device).memory
-    needed = graph.parameters * own_bits(graph) / 8 / (plan.tp * plan.pp)
+    needed = graph.parameters * own_bits(graph) / 8 / plan.size
     return memory is not None and memory.room is not None and needed <= _ROOM * float(memory.room)

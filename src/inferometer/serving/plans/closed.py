@@ -106,7 +106,7 @@ def _counts(what: ServedReplica, traffic: Traffic, most: int) -> Any:
 
 
 def load_curve(what: ServedReplica, traffic: Traffic, most: int) -> LoadCurve:
-    """`most` sequences at once, or as many as the cache holds."""
+    """`most` sequences at once in each copy of attention, or as many as its cache holds."""
     count = _counts(what, traffic, most)
     decode_s = _decode_seconds(what, traffic, count)
     one, full = _times(what, traffic, 1), _times(what, traffic, int(count[-1]))
@@ -116,7 +116,8 @@ def load_curve(what: ServedReplica, traffic: Traffic, most: int) -> LoadCurve:
     tpot_s = decode_s / _gained(traffic) + count * extra_s / traffic.generate
     ttft_s = own_s + decode_s / 2
     stay_s = ttft_s + (traffic.generate - 1) * tpot_s
-    return LoadCurve(sequences=count, rate_per_s=count / stay_s, ttft_s=ttft_s, tpot_s=tpot_s)
+    whole = what.replicas * count  # all copies of attention together, each with as many
+    return LoadCurve(sequences=whole, rate_per_s=whole / stay_s, ttft_s=ttft_s, tpot_s=tpot_s)
 
 
 def _gained(traffic: Traffic) -> float:

@@ -117,8 +117,8 @@ def launch_files(plan: ServingPlan, model: str) -> dict[str, str]:
         )
     if plan.readers:
         return _pool_files(plan, model)
-    server, machines = server_of(plan, model), -(-plan.tp * plan.pp // _IN_A_MACHINE)
-    head = _heading(plan, f"{plan.replicas} replicas of {plan.tp * plan.pp}", model)
+    server, machines = server_of(plan, model), -(-plan.size // _IN_A_MACHINE)
+    head = _heading(plan, f"{plan.replicas} replicas of {plan.size}", model)
     files = {"serve.sh": _script(plan, server, head, machines)}
     if server.config:
         files[_CONFIG] = head + _config(server.config)
@@ -133,18 +133,20 @@ def server_of(plan: ServingPlan, model: str) -> Server:
     """The command of one replica, or an error where its engine cannot start what was planned."""
     files, options = files_of(plan, model), _OPTIONS[plan.runtime]
     words = [word.format(model=files.repository) for word in _COMMANDS[plan.runtime]]
+    plan, copies, beside = _copied(plan)
     for name in ("tp", "pp", "ep", "max_num_seqs", "max_num_batched_tokens", "max_model_len"):
         value = getattr(plan, name)
         if name in options and (value > 1 or (name == "tp" and value)):
             words += [options[name], str(value)]
     if plan.runtime == "vllm" and plan.ep > 1:
-        if plan.ep != plan.tp:
+        if plan.ep != plan.tp * plan.dp:
             raise DomainError(
                 f"vLLM spreads experts over all devices of a replica, and this plan over {plan.ep} of {plan.tp}.",
                 remedy=f"Plan with --ep 1,{plan.tp}, or with --runtime sglang.",
             )
         words.append("--enable-expert-parallel")
-    config: dict[str, Any] = {}
+    words += copies
+    config: dict[str, Any] = dict(beside)
     if plan.runtime == "trtllm":
         config["enable_chunked_prefill"] = True  # prompts ride in steps with others, as they were planned to
     elif files.quantization is not None:
@@ -161,6 +163,23 @@ def server_of(plan: ServingPlan, model: str) -> Server:
             words += ["--kv-cache-dtype", form]
     drafting, beside = _drafting(plan, draft_of(plan, model))
     return Server(words=(*words, *drafting), config={**config, **beside})
+
+
+def _copied(plan: ServingPlan) -> tuple[ServingPlan, list[str], dict[str, Any]]:
+    """Copies of attention: the plan in the engine's own terms, options of its command, and lines of its file.
+
+    SGLang and TensorRT-LLM count the devices of all copies as tensor parallelism; SGLang shares out the limits of a
+    step among its copies (server_args.py, scheduler.py), where the others have them of each.
+    """
+    if plan.dp == 1:
+        return plan, [], {}
+    if plan.runtime == "vllm":
+        return plan, ["--data-parallel-size", str(plan.dp)], {}
+    whole = replace(plan, tp=plan.tp * plan.dp)
+    if plan.runtime == "trtllm":
+        return whole, [], {"enable_attention_dp": True}
+    shared = {name: getattr(plan, name) * plan.dp for name in ("max_num_seqs", "max_num_batched_tokens")}
+    return replace(whole, **shared), ["--dp-size", str(plan.dp), "--enable-dp-attention"], {}
 
 
 def _drafting(plan: ServingPlan, draft: str | None) -> tuple[list[str], dict[str, Any]]:
@@ -200,9 +219,15 @@ def _script(plan: ServingPlan, server: Server, head: str, machines: int) -> str:
     if server.config:
         words += ["--extra_llm_api_options", _CONFIG]
     if machines > 1:
+        if plan.runtime == "vllm" and plan.dp > 1:
+            raise DomainError(
+                f"vLLM's {plan.dp} copies of attention would be started one by one on {machines} machines, which no "
+                "file here does.",
+                remedy=f"Plan with --dp {_IN_A_MACHINE}, or with --runtime sglang.",
+            )
         if plan.runtime == "trtllm":
             raise DomainError(
-                f"A replica of {plan.tp * plan.pp} devices is started by MPI in TensorRT-LLM, which no file here does.",
+                f"A replica of {plan.size} devices is started by MPI in TensorRT-LLM, which no file here does.",
                 remedy="Plan with --pp 1, or with --runtime vllm or sglang.",
             )
         head += f"# On each of {machines} machines, with RANK=0 on the first, and HEAD=its address on all of them.\n"
@@ -244,7 +269,7 @@ def _pool_files(plan: ServingPlan, model: str) -> dict[str, str]:
             remedy="Plan for these: --on nvidia-h100-sxm.",
         )
     pools = {"prefill": replace(plan, tp=plan.reader_tp, ep=plan.reader_ep, replicas=plan.readers), "decode": plan}
-    if (most := max(pool.tp * pool.pp for pool in pools.values())) > _IN_A_MACHINE:
+    if (most := max(pool.size for pool in pools.values())) > _IN_A_MACHINE:
         raise DomainError(f"A replica of a pool has {most} devices, more than a machine.", remedy="Plan with --tp 8.")
     made = {mode: server_of(pool, model) for mode, pool in pools.items()}
     counts = f"{plan.readers} replicas of {plan.reader_tp} read prompts, {plan.replicas} of {plan.tp} write answers"
@@ -288,7 +313,7 @@ def _dynamo(runtime: str, pools: Mapping[str, tuple[ServingPlan, Server]]) -> st
         parts.append(
             f"    {mode.capitalize()}Worker:\n      componentType: worker\n      subComponentType: {mode}\n"
             f"      envFromSecret: hf-token-secret\n      replicas: {pool.replicas}\n"
-            f'      resources:\n        limits:\n          gpu: "{pool.tp * pool.pp}"\n'
+            f'      resources:\n        limits:\n          gpu: "{pool.size}"\n'
             f"      extraPodSpec:\n        mainContainer:\n          image: {image}\n"
             f"          command: {json.dumps(['python3', '-m', f'dynamo.{runtime}'])}\n"
             f"          args: {json.dumps(args)}\n"
@@ -298,7 +323,7 @@ def _dynamo(runtime: str, pools: Mapping[str, tuple[ServingPlan, Server]]) -> st
 
 def _compose(plan: ServingPlan, server: Server, image: str) -> str:
     """A service a replica, each with devices of its own: as many as one machine has."""
-    size = plan.tp * plan.pp
+    size = plan.size
     here = min(plan.replicas, _IN_A_MACHINE // size)
     machines = -(-plan.replicas // here)
     parts = ["" if machines == 1 else f"# The replicas of one machine: start it on {machines}.\n", "services:\n"]
@@ -360,7 +385,7 @@ spec:
             periodSeconds: 10
             failureThreshold: 120
           resources:
-            limits: {{{maker}.com/gpu: {plan.tp * plan.pp}}}
+            limits: {{{maker}.com/gpu: {plan.size}}}
           volumeMounts:
             - {{name: shm, mountPath: /dev/shm}}{mount}
       volumes:

@@ -156,7 +156,7 @@ def plan_regions(
 
 
 def _is_there(search: PlanSearch, configuration: Configuration) -> bool:
-    return not search.devices or configuration.device in {device_named(name).name for name in search.devices}
+    return not search.devices or configuration.way.device in {device_named(name).name for name in search.devices}
 
 
 def read_regions(path: Path) -> tuple[Region, ...]:

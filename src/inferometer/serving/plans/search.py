@@ -44,6 +44,7 @@ from inferometer.serving.plans.asked import (
     PlanAnswer,
     PlanSearch,
     ServingPlan,
+    Way,
 )
 from inferometer.serving.plans.closed import LoadCurve, PoolTimes, load_curve, pool_times
 from inferometer.serving.plans.tiers import edge_tier
@@ -91,47 +92,15 @@ _IDLE = "A device that waits draws its idle power, one that works a share of its
 
 
 @frozen
-class Way:
-    """What a replica can be, but for the limits of its steps."""
-
-    device: str
-    runtime: str
-    weights: str | None
-    tp: int
-    pp: int = 1
-    ep: int = 1
-    kv: str | None = None
-    drafting: Drafting | None = None
-
-    @property
-    def words(self) -> str:
-        parallel = "".join(f", {name} {count}" for name, count in (("PP", self.pp), ("EP", self.ep)) if count > 1)
-        more = f"{f', cache in {self.kv}' if self.kv else ''}{f', {self.drafting.words}' if self.drafting else ''}"
-        return f"{self.device}, {self.runtime}, {self.weights or 'own format'}, TP {self.tp}{parallel}{more}"
-
-
-@frozen
 class Configuration:
     """What a replica is: its served model, and the curve from load to latency."""
 
-    device: str
-    runtime: str
-    weights: str | None
-    tp: int
-    pp: int = 1
-    ep: int = 1
+    way: Way
     sequences: int
     what: ServedReplica
     curve: LoadCurve
     pools: PoolTimes | None = None  # as one of two pools
     tokens: int = 0
-    kv: str | None = None
-    drafting: Drafting | None = None
-
-    @property
-    def size(self) -> int:
-        """Devices of a replica."""
-        return self.tp * self.pp
 
 
 def plan(search: PlanSearch, *, engine: str = "local", progress: Callable[[str], None] | None = None) -> PlanAnswer:
@@ -163,9 +132,9 @@ def plan_of(
     confirming = _Confirming(search, found, _Simulations(search, spread), progress)
     plans = confirming.best(fitting, search.keep, _MOST_SIMULATIONS)
     rejected, others = list(dict.fromkeys(confirming.rejected)), list[ServingPlan]()
-    for device in dict.fromkeys(each.device for each in sorted(fitting, key=lambda each: each.score(search.goal))):
+    for device in dict.fromkeys(each.way.device for each in sorted(fitting, key=lambda each: each.score(search.goal))):
         if plans and device not in {each.device for each in plans} and len(others) < _MOST_OTHERS:
-            others += confirming.best([each for each in fitting if each.device == device], 1, _TRIES_OF_OTHERS)
+            others += confirming.best([each for each in fitting if each.way.device == device], 1, _TRIES_OF_OTHERS)
     limit = _WORTH_SHOWING * _cost(search, plans[0]) if plans else float("inf")
     apart = confirming.best([each for each in pools if each.score(search.goal) <= limit], 1, _TRIES_OF_POOLS)
     if apart and (not plans or _cost(search, apart[0]) < _cost(search, plans[0])):
@@ -196,7 +165,7 @@ def _is_over(search: PlanSearch, candidate: Candidate) -> bool:
 def front_of(search: PlanSearch, found: list[Configuration]) -> tuple[FrontPoint, ...]:
     """The points of all curves that none beats in tokens a second of a user and of a device, a dozen of them."""
     points = [
-        (1 / float(tpot), float(rate) * search.generate.mean / each.size, float(ttft), round(float(count)), each)
+        (1 / float(tpot), float(rate) * search.generate.mean / each.way.size, float(ttft), round(float(count)), each)
         for each in found
         for count, rate, ttft, tpot in zip(
             each.curve.sequences, each.curve.rate_per_s, each.curve.ttft_s, each.curve.tpot_s, strict=True
@@ -207,10 +176,8 @@ def front_of(search: PlanSearch, found: list[Configuration]) -> tuple[FrontPoint
         if device > most:
             most = device
             point = FrontPoint(
-                device=each.device, runtime=each.runtime, weights=each.weights, tp=each.tp, pp=each.pp,
-                ep=each.ep, at_once=count, tokens_per_s_per_user=user, tokens_per_s_per_device=device, ttft_s=ttft,
-                kv=each.kv, drafting=each.drafting,
-            )  # fmt: skip
+                **each.way.given, at_once=count, tokens_per_s_per_user=user, tokens_per_s_per_device=device, ttft_s=ttft
+            )
             front.append(point)
     chosen = np.unique(np.linspace(0, len(front) - 1, min(_FRONT, len(front))).round().astype(int)) if front else ()
     return tuple(front[index] for index in chosen)
@@ -260,9 +227,9 @@ class _Confirming:
     def _grown(self, candidate: Candidate, configuration: Configuration, missed: str) -> Candidate:
         """With more replicas: of pools, of the one that can help."""
         replicas, readers = (each + max(1, round(_GROWTH * each)) for each in (candidate.replicas, candidate.readers))
-        if not candidate.readers:
+        if candidate.reader is None:
             return _candidate(self._search, configuration, replicas)
-        reader = self._by_key[_reader_key(candidate)]
+        reader = self._by_key[candidate.reader, candidate.sequences, candidate.tokens]
         return _candidate(
             self._search,
             configuration,
@@ -293,6 +260,7 @@ def _seen(plan: ServingPlan) -> tuple[object, ...]:
         plan.tp,
         plan.pp,
         plan.ep,
+        plan.dp,
         plan.readers,
         plan.usd_per_hour,
         plan.ttft_p95_s,
@@ -314,7 +282,7 @@ class _Simulations:
 
     def of(self, candidate: Candidate, following: list[Candidate]) -> tuple[Level, LevelFigures]:
         def key(of: Candidate) -> tuple[object, ...]:
-            return (*_key(of), of.replicas, of.readers, of.reader_tp, of.reader_ep)
+            return (*_key(of), of.replicas, of.readers, of.reader)
 
         if key(candidate) not in self._known:
             asked = [candidate] if self._is_here else [candidate, *following]
@@ -333,8 +301,9 @@ def ways(search: PlanSearch) -> list[Way]:
     """What a replica can be, but for the limits of its steps.
 
     Where nobody says, a pipeline is tried where the most devices share its layers already (it begins where a machine
-    ends), and experts that are shared out are tried beside those that every device has a slice of. Drafts are not tried
-    in a pipeline: vLLM has none there (docs, "Speculative Decoding").
+    ends), experts that are shared out are tried beside those that every device has a slice of, and copies of attention
+    where one latent serves all heads. Drafts are not tried in a pipeline: vLLM has none there (docs, "Speculative
+    Decoding"); nor with copies of attention, whose ranks are not simulated with them.
     """
     graph = model_graph(search.model)
     _require_context(search)
@@ -342,23 +311,25 @@ def ways(search: PlanSearch) -> list[Way]:
         _require_drafts(search.model, graph, drafting)
     shared, experts = search.tp or _TP, any(op.kind == "moe_experts" for _, op in graph.ops())
     split = [
-        (tp, pp, ep)
+        {"tp": tp, "pp": pp, "ep": ep}
         for tp in shared
         for pp in search.pp or ((1, 2) if tp == max(shared) > 1 else (1,))
         for ep in dict.fromkeys(search.ep or ((1, tp) if experts else (1,)))
         if ep <= tp
     ]
+    copied = search.dp or (shared if experts and graph.metadata.get("kv_latent") else ())
+    split += [{"tp": 1, "dp": dp, "ep": dp} for dp in copied if dp > 1]
     fewer = [name for name in _WEIGHTS if dtype(name).bits < _FEWER * own_bits(graph)]
     kinds = product(
         search.devices or _priced(), search.runtimes or (serving_engine(),), search.weights or (None, *fewer)
     )
     return [
-        Way(device=device, runtime=runtime, weights=weights, tp=tp, pp=pp, ep=ep, kv=kv, drafting=drafting)
+        Way(device=device, runtime=runtime, weights=weights, kv=kv, drafting=drafting, **parallel)
         for device, runtime, weights in kinds
-        for tp, pp, ep in split
+        for parallel in split
         for kv in search.kv
         for drafting in (None, *search.drafts)
-        if drafting is None or pp == 1
+        if drafting is None or (parallel.get("pp", 1) == 1 and "dp" not in parallel)
     ]
 
 
@@ -423,7 +394,7 @@ def _priced() -> tuple[str, ...]:
 
 def _configurations(search: PlanSearch, traffic: Traffic, way: Way) -> Iterator[Configuration]:
     question = _asked(search, way, prompt=traffic.prompt, generate=traffic.generate)
-    _require_room(question, way.tp * way.pp)
+    _require_room(question, way.size)
     own, longest = _replica(question, way.drafting), longest_request(search)
     for sequences, tokens in _limits(search, own.limits):
         what = own.limited(sequences=sequences, tokens=tokens)
@@ -433,10 +404,9 @@ def _configurations(search: PlanSearch, traffic: Traffic, way: Way) -> Iterator[
             raise DomainError(f"The cache on {way.device} does not hold one request of {longest:,} tokens.")
         own_traffic = replace(traffic, drafts=what.drafts)
         yield Configuration(
-            device=question.device.name, runtime=way.runtime, weights=way.weights, tp=way.tp, pp=way.pp, ep=way.ep,
-            sequences=sequences, tokens=tokens, kv=way.kv, drafting=way.drafting, what=what,
+            way=replace(way, device=question.device.name), sequences=sequences, tokens=tokens, what=what,
             curve=load_curve(what, own_traffic, sequences),
-            pools=pool_times(what, own_traffic, sequences) if way.pp == 1 else None,
+            pools=pool_times(what, own_traffic, sequences) if way.pp == way.dp == 1 else None,
         )  # fmt: skip
 
 
@@ -512,10 +482,9 @@ def _asked(search: PlanSearch, way: Way, prompt: int | None = None, generate: in
         drafts = {"draft": drafting.draft, "draft_length": drafting.length, "acceptance": drafting.acceptance}
     question = ask(
         search.model, on=way.device, runtime=way.runtime, weights=way.weights, kv=way.kv, tp=way.tp, pp=way.pp,
-        ep=way.ep, options=search.options, prompt=prompt, generate=generate, **drafts,
+        ep=way.ep, dp=way.dp, options=search.options, prompt=prompt, generate=generate, **drafts,
     )  # fmt: skip
-    devices = way.tp * way.pp
-    if search.link is None or devices == 1 or route_of(question.device, search.link, devices).between is None:
+    if search.link is None or way.size == 1 or route_of(question.device, search.link, way.size).between is None:
         return question
     return replace(question, options=replace(question.options, link=search.link))
 
@@ -543,19 +512,12 @@ def _require_room(question: Question, devices: int) -> None:
 
 def _key(of: Configuration | Candidate) -> tuple[object, ...]:
     """The limits of a step stand last."""
-    return (of.device, of.runtime, of.weights, of.kv, of.drafting, of.tp, of.pp, of.ep, of.sequences, of.tokens)
-
-
-def _reader_key(candidate: Candidate) -> tuple[object, ...]:
-    of = candidate
-    return (
-        of.device, of.runtime, of.weights, of.kv, of.drafting, of.reader_tp, 1, of.reader_ep, of.sequences, of.tokens,
-    )  # fmt: skip
+    return of.way, of.sequences, of.tokens
 
 
 def _tried(search: PlanSearch, configuration: Configuration) -> int:
     """Numbers of replicas that were compared."""
-    return max(1, search.most_devices // configuration.size)
+    return max(1, search.most_devices // configuration.way.size)
 
 
 def _candidates(search: PlanSearch, found: list[Configuration]) -> Iterator[Candidate]:
@@ -577,14 +539,14 @@ def _pool_candidates(search: PlanSearch, found: list[Configuration]) -> Iterator
     kinds: dict[tuple[object, ...], list[Configuration]] = {}
     for each in found:
         if each.pools is not None:
-            kinds.setdefault((each.device, each.runtime, each.weights, each.sequences), []).append(each)
+            kinds.setdefault((each.way.device, each.way.runtime, each.way.weights, each.sequences), []).append(each)
     for many in kinds.values():
         readers = []
         for each in many:
             taken = each.pools.reads_per_s(search.objectives) if each.pools is not None else 0.0
             if taken > 0:
-                readers.append((each.size * ceil(rate / taken), each.size, ceil(rate / taken), each))
-        if not readers or _link_between_pools(search, many[0].device, 1) is None:
+                readers.append((each.way.size * ceil(rate / taken), each.way.size, ceil(rate / taken), each))
+        if not readers or _link_between_pools(search, many[0].way.device, 1) is None:
             continue
         _, _, needed, reader = min(readers, key=lambda one: one[:2])
         for each in many:
@@ -610,20 +572,16 @@ def _candidate(
         # What both pools can take, shared out to those that write: so its load is that of the fuller pool.
         capacity = min(writing.capacity(search.objectives), reads * readers / replicas)
         reader_spare = spare_replicas(readers, search.replica_up, search.availability)
-        read = reader.size * (readers + reader_spare)
-        read_paid = reader.size * (search.mean_replicas(readers) + reader_spare)
+        read = reader.way.size * (readers + reader_spare)
+        read_paid = reader.way.size * (search.mean_replicas(readers) + reader_spare)
     else:
         ttft_s, tpot_s, running = configuration.curve.at(search.cloud_rate_per_s / replicas)
         capacity = configuration.curve.capacity(search.objectives)
-    count = configuration.size * (replicas + spare) + read
-    paid = configuration.size * (search.mean_replicas(replicas) + spare) + read_paid
+    count = configuration.way.size * (replicas + spare) + read
+    paid = configuration.way.size * (search.mean_replicas(replicas) + spare) + read_paid
+    way = configuration.way
     return Candidate(
-        device=configuration.device,
-        runtime=configuration.runtime,
-        weights=configuration.weights,
-        tp=configuration.tp,
-        pp=configuration.pp,
-        ep=configuration.ep,
+        way=way,
         sequences=configuration.sequences,
         replicas=replicas,
         spare=spare,
@@ -631,15 +589,13 @@ def _candidate(
         tpot_s=tpot_s,
         running=running,
         capacity_per_s=capacity,
-        usd_per_hour=_usd_per_hour(search, configuration.device, paid),
-        watts=_watts(configuration.device, count, search.cloud_rate_per_s / (capacity * replicas) if capacity else 1.0),
+        usd_per_hour=_usd_per_hour(search, way.device, paid),
+        watts=_watts(way.device, count, search.cloud_rate_per_s / (capacity * replicas) if capacity else 1.0),
+        # the cache that it hands over has the writer's format
+        reader=None if reader is None else replace(way, tp=reader.way.tp, pp=1, ep=reader.way.ep),
         readers=readers,
         reader_spare=reader_spare,
-        reader_tp=1 if reader is None else reader.tp,
-        reader_ep=1 if reader is None else reader.ep,
         tokens=configuration.tokens,
-        kv=configuration.kv,
-        drafting=configuration.drafting,
     )
 
 
@@ -708,7 +664,7 @@ def _played(
     search: PlanSearch, candidate: Candidate, rate: float, pools: tuple[int, int], count: int
 ) -> tuple[Level, LevelFigures]:
     """`pools` are replicas, and those that only read."""
-    way, drafting = _way(candidate), candidate.drafting
+    way, drafting = candidate.way, candidate.way.drafting
     question = _asked(search, way)
     step, trace = LoadStep(arrivals=Arrivals(rate_per_s=rate)), None
     if search.trace is not None:
@@ -722,17 +678,18 @@ def _played(
         generate=search.generate, objectives=search.objectives, seed=search.seed,
     )  # fmt: skip
     asked = SimulationPlan(
-        question=question, traffic=traffic, replicas=pools[0], sequences=candidate.sequences, tokens=candidate.tokens
-    )
+        question=question, traffic=traffic, replicas=pools[0], ranks=way.dp, sequences=candidate.sequences,
+        tokens=candidate.tokens,
+    )  # fmt: skip
     if drafting is not None:
         drafted = drafting.length, drafting.acceptance
         asked = replace(asked, speculation=drafted, spread=drafting.spread, head=drafting.head)
-    if pools[1]:
+    if candidate.reader is not None:
         asked = replace(
             asked,
-            readers=_asked(search, replace(way, tp=candidate.reader_tp, pp=1, ep=candidate.reader_ep)),
+            readers=_asked(search, candidate.reader),
             reader_replicas=pools[1],
-            link=_link_between_pools(search, candidate.device, candidate.count),
+            link=_link_between_pools(search, way.device, candidate.count),
         )
     profile = simulate(asked)
     assert profile.served is not None  # noqa: S101 - of a simulation
@@ -742,13 +699,6 @@ def _played(
         begin, end = np.quantile(np.asarray(level.requests.due_s, float), (0.25, 0.75)).tolist()
         level = replace(level, windows=(Window(start_s=begin, end_s=end, why="the middle half of the requests"),))
     return level, figures_of(level, search.objectives)
-
-
-def _way(of: Candidate) -> Way:
-    return Way(
-        device=of.device, runtime=of.runtime, weights=of.weights, tp=of.tp, pp=of.pp, ep=of.ep, kv=of.kv,
-        drafting=of.drafting,
-    )  # fmt: skip
 
 
 def _missed(search: PlanSearch, figures: LevelFigures) -> str | None:
@@ -779,27 +729,21 @@ def _plan(
     counters, gauges = (server.counters, server.gauges) if server is not None else ({}, {})
     usd, busy = candidate.usd_per_hour, counters.get("busy_share", 0.0)
     load = search.cloud_rate_per_s / (candidate.capacity_per_s * candidate.replicas)
-    watts = _watts(candidate.device, candidate.count, load)
+    way = candidate.way
+    watts = _watts(way.device, candidate.count, load)
     simulated = min(candidate.replicas, _SIMULATED_REPLICAS)
     share, reached = search.cloud_rate_per_s * simulated / candidate.replicas, figures.offered_per_s
-    link = _link_between_pools(search, candidate.device, candidate.count) if candidate.readers else None
+    link = _link_between_pools(search, way.device, candidate.count) if candidate.readers else None
     short = search.trace is not None and reached is not None and reached < _KEPT_UP * share
     tokens_per_h = search.cloud_rate_per_s * search.mean_load * search.generate.mean * 3600
     return ServingPlan(
-        device=candidate.device,
+        **way.given,
         count=candidate.count,
-        runtime=candidate.runtime,
-        weights=candidate.weights,
-        tp=candidate.tp,
-        pp=candidate.pp,
-        ep=candidate.ep,
         replicas=candidate.replicas + candidate.spare,
         spare=candidate.spare,
         max_num_seqs=configuration.sequences,
         max_num_batched_tokens=configuration.tokens,
         max_model_len=longest_request(search),
-        kv=candidate.kv,
-        drafting=candidate.drafting,
         usd_per_hour=usd,
         usd_per_month=None if usd is None else usd * MONTH_H,
         usd_per_million_tokens=None if usd is None else usd / tokens_per_h * 1e6,
@@ -814,8 +758,8 @@ def _plan(
         kv_share=gauges.get("kv_share", (0.0, 0.0))[1],
         requests=figures.requests,
         readers=candidate.readers + candidate.reader_spare,
-        reader_tp=candidate.reader_tp,
-        reader_ep=candidate.reader_ep,
+        reader_tp=candidate.reader.tp if candidate.reader else 1,
+        reader_ep=candidate.reader.ep if candidate.reader else 1,
         notes=(
             *((f"busy {busy:.0%} of the time in the simulation of {simulated} replicas",) if link is None else ()),
             *((f"caches of prompts go from pool to pool over {link.title}",) if link is not None else ()),
@@ -884,7 +828,7 @@ def _why_not(
         if least > goal.limit_s:
             worst.append(
                 f"{goal} binds: the least that any of them reaches is {least:.3g} s, {least / goal.limit_s:.2g} times "
-                f"as much, on {where.size} × {where.device} with nobody else there."
+                f"as much, on {where.way.size} × {where.way.device} with nobody else there."
             )
     if worst:
         return f"{' '.join(worst)} Allow that in --slo, or try more devices a replica (--tp), fewer bits or --draft."

@@ -85,6 +85,7 @@ def _slots(
     plan: SimulationPlan, question: Question, rules: SchedulerRules, replicas: int
 ) -> tuple[ReplicaPool, tuple[str, ...]]:
     """An engine with a fixed number of slots, each with its own part of the cache."""
+    _require_of_slots(plan, rules)
     step, notes = plain_step(question)
     limits = EngineLimits(
         tokens=plan.tokens or rules.step_tokens or 2048,
@@ -99,12 +100,6 @@ def _slots(
         cancels=plan.cancels,
         away_tokens=_CACHE_RAM / max(1, question.fit().kv_bytes_per_token),
     )
-    if plan.lora is not None or plan.vision is not None or plan.speculation is not None or plan.readers is not None:
-        raise DomainError(
-            "Adapters, images, drafts and a pool that reads prompts are simulated for vLLM, SGLang and TensorRT-LLM, "
-            f"and not for {rules.title}.",
-            remedy="Leave --lora, --images, --draft and --prefill-on out, or choose another --runtime.",
-        )
     words = f"Steps are made as by {rules.title}, {limits.sequences} slots: {rules.url}."
     if limits.prefix_cache:
         words += " Prompts that begin as those of their slot, or of the host's memory, did are read from there on."
@@ -113,14 +108,33 @@ def _slots(
     return ReplicaPool(times=times, rules=rules, limits=limits, replicas=replicas), (*notes, words)
 
 
+def _require_of_slots(plan: SimulationPlan, rules: SchedulerRules) -> None:
+    """A request keeps its slot to its end: nothing gives way, and nothing below the cache is fetched block by block."""
+    paged = {
+        "adapters (--lora)": plan.lora, "images (--images)": plan.vision, "drafts (--draft)": plan.speculation,
+        "a pool that reads prompts (--prefill-on)": plan.readers, "tiers below the cache (--kv-offload)": plan.offload,
+        "swapping (--preemption swap)": plan.swap,
+    }  # fmt: skip
+    asked = [name for name, value in paged.items() if value]
+    if asked:
+        raise DomainError(
+            f"{rules.title} has slots: {', '.join(asked)} would change nothing in its simulation.",
+            remedy="Leave it out, or choose --runtime vllm, sglang or trtllm.",
+        )
+
+
 def _is_gang(plan: SimulationPlan) -> bool:
-    """Whether data-parallel ranks share experts and step together; otherwise they are replicas of their own."""
+    """Whether data-parallel ranks share experts and step together; otherwise they are replicas of their own.
+
+    Some engines' ranks do so whenever there are experts; of the others those whose experts are spread over all ranks
+    (SGLang's `--enable-dp-attention`, TensorRT-LLM's `enable_attention_dp`).
+    """
     question = plan.question
     graph, parallel = question.graph, question.workload.parallel
     rules = scheduler_of(question.runtime_name, question.options.engine_version)
-    if plan.ranks == 1 or graph.active_parameters == graph.parameters or not rules.gang:
-        return False
     whole = parallel.tp * plan.ranks
+    if plan.ranks == 1 or graph.active_parameters == graph.parameters or not (rules.gang or parallel.ep == whole):
+        return False
     if parallel.ep not in {1, whole}:
         raise DomainError(
             f"{rules.title} spreads experts over all tp·dp = {whole} devices or splits each over them, and --ep is "

@@ -621,17 +621,7 @@ class Replica:
 
     def _chunks(self, budget: int, *, can_admit: bool) -> list[tuple[SimulatedRequest, int]]:
         """What the step reads: prompts that were begun before, then new ones while tokens and blocks are left."""
-        chunks: list[tuple[SimulatedRequest, int]] = []
-        for request in list(self.reading) if self.reading else ():
-            if budget <= 0:
-                return chunks
-            size = min(budget, request.target - request.done, self._chunk)
-            if request in self.running and self._has_room(request, size):
-                chunks.append((request, size))
-                budget -= size
-                if request.pieces:
-                    self.pool.fill(request.pieces, request.done + size)
-        chunks = [chunk for chunk in chunks if chunk[0] in self.running]
+        chunks, budget = self._read_on(budget) if self.reading else ([], budget)
         running, waiting, most = self.running, self.waiting, self.limits.sequences
         passed: list[SimulatedRequest] = []  # whose adapter has no slot: others go before them
         can_admit = can_admit and not self._is_stuck
@@ -660,6 +650,20 @@ class Replica:
                 self._encode(request, self.limits.encoder)
         waiting.extendleft(reversed(passed))
         return chunks
+
+    def _read_on(self, budget: int) -> tuple[list[tuple[SimulatedRequest, int]], int]:
+        """Of prompts that were begun before, and the tokens that are left of the step."""
+        chunks = []
+        for request in list(self.reading):
+            if budget <= 0:
+                break
+            size = min(budget, request.target - request.done, self._chunk)
+            if request in self.running and self._has_room(request, size):
+                chunks.append((request, size))
+                budget -= size
+                if request.pieces:
+                    self.pool.fill(request.pieces, request.done + size)
+        return [chunk for chunk in chunks if chunk[0] in self.running], budget
 
     def _has_slot(self, request: SimulatedRequest, adapters: Adapters) -> bool:
         """Whether a request's adapter is in use, or can be beside those that are."""

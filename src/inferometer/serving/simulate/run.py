@@ -13,7 +13,7 @@ import numpy as np
 from inferometer.core.profile import DeviceFacts, ModelFacts, Profile, Provenance
 from inferometer.core.served import Level, LevelFigures, ServerReadings, Spread, Window
 from inferometer.core.served import Served as ServedLevels
-from inferometer.core.traffic.demand import class_of
+from inferometer.core.traffic.demand import classes_of
 from inferometer.core.traffic.figures import figures_of, headline_of
 from inferometer.core.traffic.requests import Requests, closed_window, open_window
 from inferometer.core.traffic.spreads import merged
@@ -226,7 +226,7 @@ def _class_notes(plan: SimulationPlan, requests: Requests, numbers: Sequence[int
 
     if not plan.priorities:
         return
-    classes = np.array([class_of(plan.priorities, number) for number in numbers])
+    classes = np.array(classes_of(plan.priorities, numbers))
     for order, share in enumerate(plan.priorities):
         times = requests.ttft_s[(classes == order) & np.isfinite(requests.ttft_s)]
         if len(times):

@@ -269,7 +269,8 @@ class Cluster:
         if self._routing == "round-robin":
             self._turn += 1
             return replicas[(self._turn - 1) % len(replicas)]
-        loads = [replica.load for replica in replicas]
+        # `Replica.load`, without a call: each request asks each replica
+        loads = [4 * len(replica.waiting) + len(replica.running) for replica in replicas]
         least = min(loads)
         idlest = replicas[loads.index(least)]
         if self._routing == "least-loaded" or not request.pieces or max(loads) - least > _UNEVEN:

@@ -9,7 +9,7 @@ from math import inf
 from typing import TYPE_CHECKING
 
 from inferometer.core.frozen import frozen
-from inferometer.core.traffic.demand import class_of, evenly
+from inferometer.core.traffic.demand import classes_of, evenly
 from inferometer.serving.simulate.request import SimulatedRequest
 
 if TYPE_CHECKING:
@@ -152,11 +152,15 @@ class RequestSource:
         if self.waits:
             self._strands = demand.strands().tolist()
             self._left.update(self._strands)
+        classes = classes_of(self._kinds.priorities, range(number, number + len(prompts)))
+        is_marked = bool(self._kinds.adapters or self._kinds.images)
         requests = []
         for index, tokens in enumerate(prompts):
             request = SimulatedRequest(number + index, due[index], tokens, answers[index])
             request.pieces = talks.pieces(index, tokens)
-            self._mark(request)
+            request.priority, request.adapter, request.images = classes[index], -1, ()
+            if is_marked:
+                self._mark(request)
             requests.append(request)
             before = demand.after[index] if demand.after else ()
             for other in before:
@@ -172,8 +176,6 @@ class RequestSource:
 
     def _mark(self, request: SimulatedRequest) -> None:
         kinds, number = self._kinds, request.number
-        if kinds.priorities:
-            request.priority = class_of(kinds.priorities, number)
         request.adapter = int(evenly(number, _ADAPTERS) * kinds.adapters) if kinds.adapters else -1
         first = number * kinds.images
         images = range(first, first + kinds.images)

@@ -62,6 +62,14 @@ _ROOM, _ROOM_SEQUENCES = 0.95, 256
 # devices, hold prompts back for up to 20 steps; its SGLang servers on B200 look for requests every 10 steps, or every
 # 30 from 16 users on (benchmarks/*.sh of the project, 2025-10).
 _LLAMA_TOKENS, _HELD_BACK, _LOOKS, _LOOKS_BUSY, _BUSY = 16384, 20, 10, 30, 16
+# Its TensorRT-LLM servers that copy attention hold a prompt back until every copy has one, or for so many steps
+# (attention_dp_config, enable_balance and timeout_iters): with drafts 60 are missing where prompts of a copy are 70 to
+# 280 steps apart, without them 20 where they are 60 to 460 apart.
+_BALANCED_DRAFTED, _BALANCED = 60, 20
+# A first token so many times as late as in another run of the same service is that of its start: SGLang's run of
+# 2025-11-10 takes 7 s more wherever more than 16,384 tokens of prompts came at once, for 4 users and for 128 alike.
+_STARTING = 3
+_OF_A_START = f"another run of the same service has its first token {_STARTING} times sooner: this one is of a start"
 _EVEN = 1024
 _EXPERTS = 256  # of DeepSeek-V3
 # TensorRT-LLM's performance overview, docs/source/developer-guide/perf-overview.md: its commands set
@@ -153,6 +161,7 @@ def served_case(row: PublishedMeasurement) -> ServedCase | None:
         length = _DRAFTED if dp == 1 else _DRAFTED_COPIES
         layers = int(question.graph.metadata.get("layers", 1))
         drafts = Drafts(length=length, gained=accepted_tokens(length), layers=layers)
+    _require_answer(row, runtime, question)
     return ServedCase(
         question=question,
         traffic=Traffic(prompt=sizes[0], generate=sizes[1], drafts=drafts),
@@ -161,11 +170,41 @@ def served_case(row: PublishedMeasurement) -> ServedCase | None:
         step_tokens=_step_tokens(row, runtime, users),
         sequences=max(_ROOM_SEQUENCES, users or 1) if _is_vllm_of_inferencemax(row, runtime) else None,
         memory_share=_ROOM if _is_vllm_of_inferencemax(row, runtime) else None,
-        waits=_waits(row, runtime, tp, (users or 1) * dp),
+        waits=_waits(row, runtime, tp, dp, users or 1),
         cold=row.settings.get("cold") == "1",
         fronted=is_fronted(row),
         requests=_requests(row, dp),
     )
+
+
+def _require_answer(row: PublishedMeasurement, runtime: str, question: Question) -> None:
+    """VLLM ends an answer where the model's window does: a prompt that fills it has one token for an answer.
+
+    TensorRT-LLM goes on: its tables have such rows, as long as those of other models.
+    """
+    limit = question.graph.context_limit
+    if runtime == "vllm" and limit is not None and (row.prompt or 0) >= limit:
+        raise DomainError(
+            f"the prompt fills the window of {limit} tokens, so that no answer was measured",
+            remedy="Leave the row out.",
+        )
+
+
+def of_a_start(rows: Sequence[PublishedMeasurement]) -> set[int]:
+    """Places of first tokens that another run of the same service on as many devices has many times sooner."""
+    services: dict[tuple[Any, ...], list[int]] = {}
+    for place, row in enumerate(rows):
+        if row.quantity == "ttft" and row.settings.get("mode") == "agg":
+            traffic = (row.prompt, row.generate, row.concurrency, row.settings.get("drafts"))
+            service = (row.engine, row.model, row.device, row.count, row.weights, row.settings.get("client"), *traffic)
+            services.setdefault(service, []).append(place)
+    soonest = {service: min(rows[place].seconds for place in places) for service, places in services.items()}
+    return {
+        place
+        for service, places in services.items()
+        for place in places
+        if rows[place].seconds > _STARTING * soonest[service]
+    }
 
 
 def _requests(row: PublishedMeasurement, dp: int) -> int | None:
@@ -199,10 +238,22 @@ def _step_tokens(row: PublishedMeasurement, runtime: str, users: int | None) -> 
     return (row.prompt + (users or 1) + 64 + 63) // 64 * 64
 
 
-def _waits(row: PublishedMeasurement, runtime: str, tp: int, users: int) -> float:
-    """Steps that InferenceMAX's servers hold a prompt back for on average: the first of several waits longest."""
+def _waits(row: PublishedMeasurement, runtime: str, tp: int, dp: int, own: int) -> float:
+    """Steps that InferenceMAX's servers hold a prompt back for on average: the first of several waits longest.
+
+    `own` users are those of each of `dp` copies.
+    """
     if row.settings.get("client") != "inferencemax" or row.generate is None:
         return 0.0
+    users = own * dp
+    if runtime == "trtllm" and dp > 1:
+        drafted = bool(row.settings.get("drafts"))
+        most = _BALANCED_DRAFTED if drafted else _BALANCED
+        every = _DRAWN * row.generate / (accepted_tokens(_DRAFTED_COPIES) if drafted else 1) / own
+        # Of copies whose prompts come at any time, the last has one after 1 + 1/2 + … + 1/dp of the time between two,
+        # and a prompt is that of the mean copy: it waits for the rest, and no longer than it may.
+        others = sum(1 / copy for copy in range(2, dp + 1))
+        return most * (1 - exp(-others * every / most))
     if runtime == "sglang" and row.device == "nvidia-b200":
         return (_LOOKS_BUSY if users >= _BUSY else _LOOKS) / 2
     if runtime == "trtllm" and (row.model or "").startswith("llama") and row.prompt == row.generate == _EVEN and tp < 8:
@@ -324,7 +375,9 @@ def _formats(row: PublishedMeasurement) -> tuple[str | None, dict[str, str]]:
 
 
 def _cache_format(row: PublishedMeasurement, runtime: str, weights: str | None) -> str | None:
-    """TensorRT-LLM's quantised checkpoints, and nvfp4, and Llama on Blackwell keep the cache in 8 bits.
+    """TensorRT-LLM's quantised checkpoints, and nvfp4, and all but Kimi on Blackwell keep the cache in 8 bits.
+
+    MiniMax's 512 users on two B200 are let in at once there, where 350 would fit in 16 bits.
 
     gpt-oss is computed in bf16 where a GPU does not multiply 4 bits, whatever a table's column says, and keeps that.
     """
@@ -332,7 +385,7 @@ def _cache_format(row: PublishedMeasurement, runtime: str, weights: str | None) 
     if (row.model or "").startswith("gpt-oss") and stored == "f8e4m3":
         return None
     narrow = stored in {"nvfp4", "f8e4m3"}
-    blackwell = (row.device or "") in _NARROW and not (row.model or "").startswith(("minimax", "kimi"))
+    blackwell = (row.device or "") in _NARROW and not (row.model or "").startswith("kimi")
     if narrow and (runtime == "trtllm" or blackwell or stored == "nvfp4" or "FP8-KV" in row.model_published):
         return "f8e4m3"
     return None
@@ -395,8 +448,10 @@ def judge_served(rows: Iterable[PublishedMeasurement]) -> tuple[list[JudgedRow],
     """Rows of serving engines, and why others cannot be asked."""
     judged: list[JudgedRow] = []
     left: Counter[str] = Counter()
-    for row in rows:
-        reason = not_served(row)
+    asked = list(rows)
+    starting = of_a_start(asked)
+    for place, row in enumerate(asked):
+        reason = not_served(row) or (_OF_A_START if place in starting else None)
         if reason is None:
             try:
                 judged.append(_judged(row))

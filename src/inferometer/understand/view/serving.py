@@ -193,6 +193,7 @@ _PLAN = (
     Column(key="tp", heading="TP", exact=True),
     Column(key="pp", heading="PP", exact=True),
     Column(key="ep", heading="EP", exact=True),
+    Column(key="dp", heading="DP", exact=True),
     Column(key="replicas", heading="replicas", exact=True),
     Column(key="readers", heading="readers", exact=True),
     Column(key="reader_tp", heading="their TP", exact=True),
@@ -224,6 +225,7 @@ _FRONT = (
     Column(key="tp", heading="TP", exact=True),
     Column(key="pp", heading="PP", exact=True),
     Column(key="ep", heading="EP", exact=True),
+    Column(key="dp", heading="DP", exact=True),
     Column(key="at_once", heading="at once", exact=True),
 )
 _EDGE = (
@@ -279,7 +281,7 @@ def edge_table(document: Mapping[str, Any]) -> ReportTable:
 def _table(columns: tuple[Column, ...], document: Mapping[str, Any]) -> ReportTable:
     def shown(row: Mapping[str, Any]) -> dict[str, Any]:
         """Without what stands only where some plan has more than one of it, or a pool that reads prompts."""
-        some = {key: row[key] if (row.get(key) or 1) > 1 else None for key in ("pp", "ep")}
+        some = {key: row[key] if (row.get(key) or 1) > 1 else None for key in ("pp", "ep", "dp")}
         pool = {key: row[key] if row.get("readers") else None for key in ("readers", "reader_tp")}
         drafts = row.get("drafting")
         drafted = {"drafts": f"{drafts['draft']} × {drafts['length']}" if drafts else None}
@@ -290,7 +292,7 @@ def _table(columns: tuple[Column, ...], document: Mapping[str, Any]) -> ReportTa
 
 
 def _shared(plan: Mapping[str, Any]) -> str:
-    more = (f" · {name.upper()} {plan[name]}" for name in ("pp", "ep") if plan.get(name, 1) > 1)
+    more = (f" · {name.upper()} {plan[name]}" for name in ("pp", "ep", "dp") if plan.get(name, 1) > 1)
     return f"TP {plan['tp']}{''.join(more)}"
 
 

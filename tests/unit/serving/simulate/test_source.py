@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from inferometer.core.traffic.demand import Demand, Sharing, class_of
+from inferometer.core.traffic.demand import Demand, Sharing, class_of, classes_of
 from inferometer.serving.simulate.source import TURNAROUND_S, Kinds, RequestSource
 
 
@@ -112,3 +112,10 @@ def test_every_class_has_its_share_and_is_spread_evenly(shares):
         counts = np.convolve(classes == order, np.ones(100), "valid")
         assert abs(counts - 100 * share).max() <= 3
     assert class_of((0.3, 0.3), 1) == 1  # shares that do not reach 1: the last class takes the rest
+
+
+@pytest.mark.parametrize("shares", [(1.0,), (0.2, 0.8), (0.5, 0.3, 0.2), (1 / 3, 1 / 3, 1 / 3)])
+def test_classes_of_many_requests_are_those_of_each(shares):
+    numbers = range(7, 5000)
+    assert classes_of(shares, numbers) == [class_of(shares, number) for number in numbers]
+    assert classes_of((), range(3)) == [0, 0, 0]

@@ -210,8 +210,8 @@ def test_the_version_is_stated_or_that_of_the_day():
 
 
 def test_how_long_servers_hold_prompts_back():
-    def waits(runtime, users, *, tp=4, **more):
-        return atlas_file._waits(published(settings=MAX, **more), runtime, tp, users)
+    def waits(runtime, users, *, tp=4, dp=1, **more):
+        return atlas_file._waits(published(**{"settings": MAX, **more}), runtime, tp, dp, users)
 
     assert [waits("sglang", users, device="nvidia-b200") for users in (15, 16)] == [5.0, 15.0]
     assert waits("sglang", 16) == 0.0
@@ -219,7 +219,36 @@ def test_how_long_servers_hold_prompts_back():
     others = 20 * 64 / 1024
     assert waits("trtllm", 64, **even) == pytest.approx(20 * (1 + others / 2) / (1 + others))
     assert waits("trtllm", 64, tp=8, **even) == waits("trtllm", 64) == waits("trtllm", 64, model="x", **even) == 0.0
-    assert atlas_file._waits(published(**even), "trtllm", 4, 64) == 0.0
+    assert waits("trtllm", 64, settings={}, **even) == 0.0
+    # copies of attention wait for each other: of two the other's prompt is half of an interval away
+    assert waits("trtllm", 10, dp=2, generate=1000) == pytest.approx(20 * (1 - exp(-0.5 * 90 / 20)))
+    assert waits("trtllm", 1, dp=8, generate=10_000) == pytest.approx(20)
+    drafted = waits("trtllm", 1, dp=8, generate=10_000, settings={**MAX, "drafts": "1"})
+    assert drafted == pytest.approx(60)
+    assert waits("trtllm", 10, dp=1) == waits("vllm", 10, dp=8) == 0.0
+
+
+def test_a_first_token_that_another_run_has_much_sooner_is_of_a_start():
+    service = {"quantity": "ttft", "settings": {"mode": "agg", "tp": "8"}, "concurrency": 8}
+    seconds = (7.0, 2.1, 2.0, 6.1)
+    rows = [published(**service, figure=figure) for figure in seconds]
+    assert atlas_file.of_a_start(rows) == {0, 3}
+    # another service, another traffic, and tokens that are not the first
+    others = [{"concurrency": 4}, {"model": "qwen3-32b"}, {"quantity": "tpot"}, {"settings": {"mode": "disagg"}}]
+    assert (
+        atlas_file.of_a_start([rows[1], *(published(**{**service, "figure": 9.0, **more}) for more in others)]) == set()
+    )
+    judged, left = atlas_file.judge_served(rows)
+    assert (len(judged), list(left.values())) == (2, [2])
+    assert "of a start" in next(iter(left))
+
+
+def test_a_prompt_that_fills_the_window_has_no_answer_where_the_engine_ends_it():
+    full = {"model": "llama-2-7b", "quantity": "request", "prompt": 4096, "generate": 128, "batch": 1}
+    with pytest.raises(DomainError, match="no answer was measured"):
+        atlas_file.served_case(published(**full))
+    assert atlas_file.served_case(published(**full, engine="trtllm")).traffic.generate == 128
+    assert atlas_file.served_case(published(**{**full, "prompt": 4095})).traffic.prompt == 4095
 
 
 def test_how_many_tokens_a_step_was_given():
