@@ -38,7 +38,8 @@ if TYPE_CHECKING:
     from inferometer.core.engine import RuntimeEffects
     from inferometer.predict.options import Hosting
 
-CHUNK_ROWS = 1 << 16  # a column of it stays in a core's cache, and a kill loses no more
+CHUNK_ROWS = 1 << 16  # where a row may take a millisecond: a kill loses no more
+SHARED_ROWS = 1 << 20  # where it takes a fraction of a microsecond: what rows share is worked out once a chunk
 
 AXES = ("models", "devices", *fields.AXES)
 COUNTED = {name: axis.least for name, axis in fields.AXES.items() if axis.takes == "whole"}

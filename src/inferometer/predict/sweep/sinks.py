@@ -19,12 +19,13 @@ from inferometer.predict.sweep.formats import (
     as_tuples,
     csv_head,
     parquet_writer,
+    pieces_in,
     read_arrow,
     write_arrow,
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping
     from pathlib import Path
 
     from inferometer.predict.sweep.columns import SweepColumn
@@ -34,9 +35,9 @@ _SQL_TYPES = {"text": "TEXT", "whole": "INTEGER", "number": "REAL", "flag": "INT
 
 
 class Sink(Protocol):
-    """Takes what the encoder of its form gives."""
+    """Takes what the encoder of its form gives: a chunk, run of rows by run of rows."""
 
-    def add(self, payload: Any) -> int:
+    def add(self, payload: Iterable[Any]) -> int:
         """Write a chunk down for good and return the mark behind it."""
 
     def rewind(self, mark: int) -> None:
@@ -49,11 +50,11 @@ class Sink(Protocol):
         """Leave what is there as it is."""
 
 
-def _as_is(parts: Sequence[RowsPart]) -> list[RowsPart]:
-    return list(parts)
-
-
-ENCODERS: dict[str, Callable[[Sequence[RowsPart]], Any]] = {"csv": as_csv, "parquet": as_arrow, "sqlite": _as_is}
+ENCODERS: dict[str, Callable[[Iterable[RowsPart]], Iterator[Any]]] = {
+    "csv": as_csv,
+    "parquet": as_arrow,
+    "sqlite": pieces_in,
+}
 
 
 def partial_of(path: Path) -> Path:
@@ -91,8 +92,9 @@ class CsvSink:
         if not self._file.tell():
             self._file.write(self._head)
 
-    def add(self, payload: bytes) -> int:
-        self._file.write(payload)
+    def add(self, payload: Iterable[bytes]) -> int:
+        for lines in payload:
+            self._file.write(lines)
         self._file.flush()
         # Before the journal says so: a line there promises that the rows survive a power cut.
         os.fsync(self._file.fileno())
@@ -127,11 +129,11 @@ class SqliteSink:
         found: int = self._base.execute("SELECT count(*) FROM sweep").fetchone()[0]
         return found
 
-    def add(self, payload: Sequence[RowsPart]) -> int:
+    def add(self, payload: Iterable[RowsPart]) -> int:
         with self._base:
             for part in payload:
                 self._base.executemany(self._insert, as_tuples(part))
-        self._rows += sum(map(len, payload))
+                self._rows += len(part)
         return self._rows
 
     def rewind(self, mark: int) -> None:
@@ -148,7 +150,7 @@ class SqliteSink:
 
 
 class ParquetSink:
-    """A file of columns for each chunk in a folder, since a Parquet file's index stands at its end.
+    """Files of columns for each chunk in a folder, since a Parquet file's index stands at its end.
 
     Beside them the whole file grows, while others compute what comes next. After a kill it is begun anew from those of
     the chunks. A mark is a number of such files.
@@ -167,16 +169,17 @@ class ParquetSink:
     def _file(self, number: int) -> Path:
         return self._folder / f"{number:08}.arrow"
 
-    def add(self, payload: Any) -> int:
+    def add(self, payload: Iterable[Any]) -> int:
         # Under another name until it is whole: files are counted by their ending when a sweep goes on.
         unfinished = self._folder / "unfinished"
-        with unfinished.open("wb") as file:
-            write_arrow(payload, file)
-            file.flush()
-            os.fsync(file.fileno())
-        unfinished.replace(self._file(self._files))
-        self._grown()(payload)
-        self._files += 1
+        for table in payload:
+            with unfinished.open("wb") as file:
+                write_arrow(table, file)
+                file.flush()
+                os.fsync(file.fileno())
+            unfinished.replace(self._file(self._files))
+            self._grown()(table)
+            self._files += 1
         return self._files
 
     def _grown(self) -> Callable[[Any], None]:

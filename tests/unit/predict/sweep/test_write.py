@@ -16,12 +16,14 @@ import psutil
 import pytest
 
 from inferometer.core.errors import DomainError, FormatError, InferometerError, MissingDependencyError
+from inferometer.predict.options import Options
 from inferometer.predict.sweep import Progress, Saved, engines, read_rows, run_study, stream
 from inferometer.predict.sweep.engines import _in_order
 from inferometer.predict.sweep.formats import as_csv
+from inferometer.predict.sweep.grid import CHUNK_ROWS, SHARED_ROWS
 from inferometer.predict.sweep.sinks import partial_of
 from inferometer.predict.sweep.table import SweepTable
-from inferometer.predict.sweep.write import fingerprint, journal_of
+from inferometer.predict.sweep.write import _chunk_rows, fingerprint, journal_of
 from unit.predict.sweep.studies import small
 
 HAS_ARROW = importlib.util.find_spec("pyarrow") is not None
@@ -80,7 +82,7 @@ def test_csv_has_numbers_as_python_writes_them():
         f"{'' if np.isnan(number) else repr(number)},{'' if np.isnan(count) else int(count)}"
         for number, count in zip(seconds.tolist(), whole.tolist(), strict=True)
     ]
-    assert as_csv([part]).decode().splitlines() == expected
+    assert b"".join(as_csv([part])).decode().splitlines() == expected
 
 
 @NEEDS_ARROW
@@ -88,7 +90,7 @@ def test_writing_parquet_does_not_take_pandas_along():
     code = (
         "import sys; from inferometer.predict.sweep.formats import as_arrow;"
         "from inferometer.predict.sweep.table import SweepTable; import numpy as np;"
-        "as_arrow([SweepTable(length=2, values={'model': np.array(['a', 'b'], object), 'tpot_s': np.ones(2)})]);"
+        "[*as_arrow([SweepTable(length=2, values={'model': np.array(['a', 'b'], object), 'tpot_s': np.ones(2)})])];"
         "assert 'pandas' not in sys.modules"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
@@ -367,3 +369,17 @@ def test_a_worker_leaves_an_interrupt_to_its_parent(monkeypatch):
     assert set_to == {signal.SIGINT: signal.SIG_IGN}
     assert watching == [{"target": engines._end_with_parent, "daemon": True}]
     assert engines._study == "a study"
+
+
+@pytest.mark.parametrize(
+    ("side", "more", "rows"),
+    [
+        (300, {}, SHARED_ROWS),
+        (8, {}, CHUNK_ROWS),  # few points: combinations go together as they did
+        (300, {"options": Options(chunk=64)}, CHUNK_ROWS),  # each row is predicted alone
+        (300, {"chunk_rows": 12}, 12),  # what was asked for
+    ],
+)
+def test_what_rows_share_is_worked_out_once_for_a_million_rows_unless_each_is_predicted_alone(side, more, rows):
+    whole = list(range(1, side + 1))
+    assert _chunk_rows(small(devices=["nvidia-l4"], batch=whole, prompt=whole, context=None, **more)) == rows
