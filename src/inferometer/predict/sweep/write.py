@@ -204,7 +204,7 @@ def stream(  # noqa: PLR0913 - where to, how, and what to tell
     kill, `resume` goes on behind the last chunk that the journal has.
     """
     form = form_of(path)
-    study = replace(study, chunk_rows=_chunk_rows(study))
+    study = replace(study, chunk_rows=_chunk_rows(study, SHARED_ROWS if engine in {"local", "local:1"} else _SENT_ROWS))
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -223,13 +223,16 @@ def stream(  # noqa: PLR0913 - where to, how, and what to tell
     return Written(path=path, rows=standing.rows, kept=kept, impossible=standing.impossible, seconds=seconds)
 
 
-def _chunk_rows(study: Study) -> int:
+_SENT_ROWS = 1 << 19  # of a chunk that travels between processes: several stand in memory until it is their turn
+
+
+def _chunk_rows(study: Study, shared: int) -> int:
     """More at once than was left open, unless rows are predicted one by one: a row of each combination tells."""
     if study.chunk_rows != CHUNK_ROWS or prod(study.sizes.shape) <= CHUNK_ROWS:
         return study.chunk_rows
     first = Tile(ranges=((0, 1),) * len(study.sizes.shape))
     parts = evaluate_chunk(study, SweepChunk(number=0, combinations=range(study.combinations), tile=first))
-    return CHUNK_ROWS if any(isinstance(part, SweepTable) for part in parts) else SHARED_ROWS
+    return CHUNK_ROWS if any(isinstance(part, SweepTable) for part in parts) else shared
 
 
 @contextmanager

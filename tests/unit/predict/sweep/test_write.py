@@ -382,4 +382,6 @@ def test_a_worker_leaves_an_interrupt_to_its_parent(monkeypatch):
 )
 def test_what_rows_share_is_worked_out_once_for_a_million_rows_unless_each_is_predicted_alone(side, more, rows):
     whole = list(range(1, side + 1))
-    assert _chunk_rows(small(devices=["nvidia-l4"], batch=whole, prompt=whole, context=None, **more)) == rows
+    assert (
+        _chunk_rows(small(devices=["nvidia-l4"], batch=whole, prompt=whole, context=None, **more), SHARED_ROWS) == rows
+    )
