@@ -227,8 +227,11 @@ _SENT_ROWS = 1 << 19  # of a chunk that travels between processes: several stand
 
 
 def _chunk_rows(study: Study, shared: int) -> int:
-    """More at once than was left open, unless rows are predicted one by one: a row of each combination tells."""
-    if study.chunk_rows != CHUNK_ROWS or prod(study.sizes.shape) <= CHUNK_ROWS:
+    """More at once than was left open, unless rows are predicted one by one: a row of each combination tells.
+
+    Details take ten times the room of what rows are without them.
+    """
+    if study.chunk_rows != CHUNK_ROWS or study.details or prod(study.sizes.shape) <= CHUNK_ROWS:
         return study.chunk_rows
     first = Tile(ranges=((0, 1),) * len(study.sizes.shape))
     parts = evaluate_chunk(study, SweepChunk(number=0, combinations=range(study.combinations), tile=first))
