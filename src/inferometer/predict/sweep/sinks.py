@@ -10,6 +10,7 @@ import os
 import shutil
 import sqlite3
 from contextlib import ExitStack
+from functools import partial
 from typing import IO, TYPE_CHECKING, Any, Protocol
 
 from inferometer.core.errors import InferometerError
@@ -26,6 +27,7 @@ from inferometer.predict.sweep.formats import (
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
+    from concurrent.futures import Future
     from pathlib import Path
 
     from inferometer.predict.sweep.columns import SweepColumn
@@ -152,8 +154,8 @@ class SqliteSink:
 class ParquetSink:
     """Files of columns for each chunk in a folder, since a Parquet file's index stands at its end.
 
-    Beside them the whole file grows, while others compute what comes next. After a kill it is begun anew from those of
-    the chunks. A mark is a number of such files.
+    Beside them the whole file grows, in a thread, while what comes next is computed: Arrow does not hold Python up.
+    After a kill it is begun anew from those of the chunks. A mark is a number of such files.
     """
 
     def __init__(self, path: Path, columns: Mapping[str, SweepColumn], *, resume: bool) -> None:
@@ -164,7 +166,8 @@ class ParquetSink:
         self._files = len(list(self._folder.glob("*.arrow")))
         self._whole = self._folder / "whole"
         self._opened = ExitStack()
-        self._grow: Callable[[Any], None] | None = None
+        self._grow: Callable[[Any], Future[None]] | None = None
+        self._growing: Future[None] | None = None
 
     def _file(self, number: int) -> Path:
         return self._folder / f"{number:08}.arrow"
@@ -178,17 +181,28 @@ class ParquetSink:
                 file.flush()
                 os.fsync(file.fileno())
             unfinished.replace(self._file(self._files))
-            self._grown()(table)
+            grow = self._grown()
+            self._settle()  # no more than one table waits
+            self._growing = grow(table)
             self._files += 1
         return self._files
 
-    def _grown(self) -> Callable[[Any], None]:
+    def _grown(self) -> Callable[[Any], Future[None]]:
         """What the whole file grows by: begun with the chunks that are there already."""
         if self._grow is None:
-            self._grow = self._opened.enter_context(parquet_writer(self._whole, self._columns))
+            from concurrent.futures import ThreadPoolExecutor  # noqa: PLC0415 - other forms do without
+
+            write = self._opened.enter_context(parquet_writer(self._whole, self._columns))
+            thread = self._opened.enter_context(ThreadPoolExecutor(1))  # ends before the file does
             for number in range(self._files):
-                self._grow(read_arrow(self._file(number)))
+                write(read_arrow(self._file(number)))
+            self._grow = partial(thread.submit, write)
         return self._grow
+
+    def _settle(self) -> None:
+        """Wait for what is being written, and raise what went wrong with it."""
+        if self._growing is not None:
+            self._growing.result()
 
     def rewind(self, mark: int) -> None:
         for number in range(mark, self._files):
@@ -197,6 +211,7 @@ class ParquetSink:
 
     def finish(self) -> None:
         self._grown()
+        self._settle()
         self.close()
         self._whole.replace(self._path)
         shutil.rmtree(self._folder)

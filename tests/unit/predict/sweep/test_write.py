@@ -1,6 +1,7 @@
 """Rows in files: the same rows in every form, and what is left of a sweep that was cut short."""
 
 import csv
+import errno
 import importlib.util
 import json
 import os
@@ -9,6 +10,7 @@ import sqlite3
 import subprocess
 import sys
 from concurrent.futures import Future
+from contextlib import nullcontext
 from types import SimpleNamespace
 
 import numpy as np
@@ -385,3 +387,14 @@ def test_what_rows_share_is_worked_out_once_for_a_million_rows_unless_each_is_pr
     assert (
         _chunk_rows(small(devices=["nvidia-l4"], batch=whole, prompt=whole, context=None, **more), SHARED_ROWS) == rows
     )
+
+
+@NEEDS_ARROW
+def test_what_goes_wrong_while_the_whole_file_grows_is_said(tmp_path, monkeypatch):
+    def full(_):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("inferometer.predict.sweep.sinks.parquet_writer", lambda *_: nullcontext(full))
+    with pytest.raises(InferometerError, match="cannot be written: No space left on device"):
+        stream(small(), tmp_path / "rows.parquet")
+    assert not (tmp_path / "rows.parquet").exists()
