@@ -204,7 +204,8 @@ def stream(  # noqa: PLR0913 - where to, how, and what to tell
     kill, `resume` goes on behind the last chunk that the journal has.
     """
     form = form_of(path)
-    study = replace(study, chunk_rows=_chunk_rows(study, SHARED_ROWS if engine in {"local", "local:1"} else _SENT_ROWS))
+    if form == "parquet":  # text takes longer to write than rows to compute
+        study = replace(study, chunk_rows=_chunk_rows(study, SHARED_ROWS if engine == "local" else _SENT_ROWS))
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
