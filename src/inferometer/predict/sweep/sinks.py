@@ -10,7 +10,6 @@ import os
 import shutil
 import sqlite3
 from contextlib import ExitStack
-from functools import partial
 from typing import IO, TYPE_CHECKING, Any, Protocol
 
 from inferometer.core.errors import InferometerError
@@ -196,7 +195,7 @@ class ParquetSink:
             thread = self._opened.enter_context(ThreadPoolExecutor(1))  # ends before the file does
             for number in range(self._files):
                 write(read_arrow(self._file(number)))
-            self._grow = partial(thread.submit, write)
+            self._grow = lambda table: thread.submit(write, table)
         return self._grow
 
     def _settle(self) -> None:
