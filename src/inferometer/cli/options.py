@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import re
 import sys
-import tempfile
 from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -335,6 +334,8 @@ class OutputFile(click.Path):
 
 def require_writable(path: Path, *, folders: bool = False) -> None:
     """Raise unless a file can be made there: by trying, since rights alone do not tell (a read-only disk, /proc)."""
+    import tempfile
+
     try:
         if path.is_dir():
             if not folders:

@@ -9,7 +9,6 @@ from 72, p99 from 368, p99.9 from 3688. Below that the answer is None, not a gue
 import math
 from collections.abc import Sequence
 from functools import lru_cache
-from statistics import NormalDist
 
 from inferometer.core.errors import DomainError
 from inferometer.core.frozen import frozen
@@ -220,6 +219,8 @@ def _student_within(angle: float, freedom: int) -> float:
 def student_quantile(confidence: float, freedom: int) -> float:
     """The t within which a share `confidence` of Student's distribution lies, to both sides."""
     if freedom > _NEARLY_NORMAL:
+        from statistics import NormalDist  # noqa: PLC0415 - it loads random numbers, and a prediction asks for none
+
         return NormalDist().inv_cdf((1 + confidence) / 2)
     low, high = 0.0, math.pi / 2  # atan(t / √freedom), so that the range is bounded
     for _ in range(60):

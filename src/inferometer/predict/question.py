@@ -33,7 +33,6 @@ from inferometer.predict.basis.calibrations import (
     rates_reached,
     with_calibration,
 )
-from inferometer.predict.basis.learned import with_learned
 from inferometer.predict.basis.roof import busy_notes, roof_for, with_roof
 from inferometer.predict.change import Change, changed_device, parse_change
 from inferometer.predict.flags import options_from
@@ -149,7 +148,9 @@ class Question:
             calibration, notes = choice.calibration, choice.notes
             if calibration is not None and (reason := measured_otherwise(self, calibration)) is not None:
                 calibration, notes = None, (reason,)
-            if self.learned:
+            if self.learned and is_local(self.device.name):
+                from inferometer.predict.basis.learned import with_learned  # noqa: PLC0415 - others learn nothing
+
                 calibration, taught = with_learned(self, calibration)
                 notes = (*notes, *taught)
         device = _figures(self.device, calibration, self.roof)

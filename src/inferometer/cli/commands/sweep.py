@@ -288,7 +288,7 @@ def _csv(rows: RowSource) -> Iterator[str]:
         if columns is None:
             columns = part.columns
             yield csv_head(columns).decode()
-        yield as_csv([part]).decode()
+        yield from (lines.decode() for lines in as_csv([part]))
     if columns is None:
         yield csv_head(COLUMNS).decode()
 

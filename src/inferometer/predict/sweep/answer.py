@@ -59,6 +59,9 @@ class SweepAnswer:
 
     def pieces(self) -> Iterator[SweepAnswer]:
         """Runs of its rows, in their order: what a column is worked out from then stays in a core's own cache."""
+        if len(self) <= _PIECE_ROWS:
+            yield self
+            return
         combinations, batches, *inner = self.shape
         height = max(1, _PIECE_ROWS // prod(inner))
         width = max(1, height // batches)

@@ -13,6 +13,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -36,7 +37,7 @@ _ANSWER_S = 5.0  # that a scheduler has to answer; it may be starting
 
 @frozen
 class Done:
-    """What a chunk became: its parts, or the bytes of a form; and how many of its rows cannot be."""
+    """What a chunk became: its parts, or runs of them in a form; and how many of its rows cannot be."""
 
     payload: Any
     rows: int
@@ -44,13 +45,19 @@ class Done:
 
 
 def work(study: Study, chunk: SweepChunk, form: str | None) -> Done:
-    """A chunk computed and, where a form is given, encoded."""
+    """A chunk computed and, where a form is given, encoded while its payload is walked through."""
     parts = evaluate_chunk(study, chunk)
     return Done(
         payload=parts if form is None else ENCODERS[form](parts),
         rows=chunk.rows,
         impossible=sum(impossible_in(part) for part in parts),
     )
+
+
+def work_whole(study: Study, chunk: SweepChunk, form: str | None) -> Done:
+    """… with all of its payload made, so that it can travel."""
+    done = work(study, chunk, form)
+    return replace(done, payload=[*done.payload])
 
 
 Run = Callable[[Iterable[SweepChunk], str | None], Iterator[Done]]
@@ -65,7 +72,7 @@ def engine_for(address: str, study: Study) -> Iterator[Run]:
 
             def run(chunks: Iterable[SweepChunk], form: str | None) -> Iterator[Done]:
                 def submit(chunk: SweepChunk) -> Any:
-                    return client.submit(work, sent, chunk, form, pure=False)
+                    return client.submit(work_whole, sent, chunk, form, pure=False)
 
                 yield from _in_order(submit, chunks, _AHEAD * threads)
 
@@ -209,7 +216,7 @@ def _is_begun() -> bool:
 def _work_here(chunk: SweepChunk, form: str | None) -> Done:
     if _study is None:
         raise RuntimeError("the worker was not begun")
-    return work(_study, chunk, form)
+    return work_whole(_study, chunk, form)
 
 
 # ── a Dask cluster ───────────────────────────────────────────────────────────────────────────────────────────────────

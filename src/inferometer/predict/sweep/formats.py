@@ -1,6 +1,8 @@
 """Parts of a sweep as bytes of a file: CSV text, or columns of Arrow. Pure functions that any process may run.
 
-A column is made into text at the few points it depends on, and only then spread over the rows.
+What is computed at once shares much and takes little room; what it is written as takes ten times as much, so that is
+made a run of rows after the other. A column is made into text at the few points it depends on, and only then spread
+over the rows.
 """
 
 from __future__ import annotations
@@ -26,6 +28,8 @@ if TYPE_CHECKING:
     from inferometer.predict.sweep.columns import Kind, SweepColumn
     from inferometer.predict.sweep.rows import RowsPart
 
+# Of text as many rows at once as are read at once; columns take a tenth of the room.
+_TEXT_ROWS, _COLUMN_ROWS = 1 << 16, 1 << 17
 _NOTED = b"noted"  # in a chunk's file: the columns that are the same in all rows of each part
 FORMS = {".csv": "csv", ".parquet": "parquet", ".sqlite": "sqlite", ".db": "sqlite"}
 
@@ -44,8 +48,24 @@ def csv_head(columns: Iterable[str]) -> bytes:
     return (",".join(columns) + "\n").encode()
 
 
-def as_csv(parts: Sequence[RowsPart]) -> bytes:
-    return "".join(_csv_lines(part) for part in parts).encode()
+def pieces_in(parts: Iterable[RowsPart]) -> Iterator[RowsPart]:
+    return (piece for part in parts for piece in part.pieces())
+
+
+def in_runs(pieces: Iterable[RowsPart], most: int) -> Iterator[list[RowsPart]]:
+    """Pieces in groups of so many rows at most, or of one that is longer."""
+    group: list[RowsPart] = []
+    for piece in pieces:
+        if group and sum(map(len, group)) + len(piece) > most:
+            yield group
+            group = []
+        group.append(piece)
+    if group:
+        yield group
+
+
+def as_csv(parts: Iterable[RowsPart]) -> Iterator[bytes]:
+    return ("".join(map(_csv_lines, run)).encode() for run in in_runs(pieces_in(parts), _TEXT_ROWS))
 
 
 def _csv_lines(part: RowsPart) -> str:
@@ -140,17 +160,19 @@ def parquet_schema(columns: Mapping[str, SweepColumn]) -> Any:
     return arrow.schema([(column.name, kinds[column.kind]) for column in columns.values()])
 
 
-def as_arrow(parts: Sequence[RowsPart]) -> Any:
-    """These rows as a table that a Parquet file is made of later: to write Parquet twice took as long as to predict.
+def as_arrow(parts: Iterable[RowsPart]) -> Iterator[Any]:
+    """These rows as tables that a Parquet file is made of later: to write Parquet twice took as long as to predict."""
+    return map(_arrow_table, in_runs(pieces_in(parts), _COLUMN_ROWS))
 
-    Of a column that is the same in all rows of each piece, a value for each piece is noted instead: `_column`.
-    """
+
+def _arrow_table(pieces: Sequence[RowsPart]) -> Any:
+    """Of a column that is the same in all rows of each piece, a value for each piece is noted instead: `_column`."""
     arrow = arrow_module("pyarrow")
-    pieces = [piece for part in parts for piece in part.pieces()]
     lengths = [len(piece) for piece in pieces]
     noted: dict[str, list[Any]] = {"": lengths}  # under no name: how many rows each piece has
     held = []
-    for entry, column in zip(parquet_schema(parts[0].columns), parts[0].columns.values(), strict=True):
+    columns = pieces[0].columns
+    for entry, column in zip(parquet_schema(columns), columns.values(), strict=True):
         found = [(np.asarray(piece.column(column.name)), piece.shape) for piece in pieces]
         if all(values.size == 1 for values, _ in found):
             noted[column.name] = [plain(values, column.kind)[0] for values, _ in found]

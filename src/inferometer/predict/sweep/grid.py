@@ -38,7 +38,8 @@ if TYPE_CHECKING:
     from inferometer.core.engine import RuntimeEffects
     from inferometer.predict.options import Hosting
 
-CHUNK_ROWS = 1 << 16  # a column of it stays in a core's cache, and a kill loses no more
+CHUNK_ROWS = 1 << 16  # where a row may take a millisecond: a kill loses no more
+SHARED_ROWS = 1 << 20  # where it takes a fraction of a microsecond: what rows share is worked out once a chunk
 
 AXES = ("models", "devices", *fields.AXES)
 COUNTED = {name: axis.least for name, axis in fields.AXES.items() if axis.takes == "whole"}
@@ -230,7 +231,7 @@ def study_of(  # noqa: PLR0913 - the axes, and what holds for all rows
             raise UnknownNameError("axis of a sweep", name, AXES, listing=f"The axes are {', '.join(AXES)}.")
     found = {name: _listed(name, axes.get(name)) for name in AXES}
     _require_kinds(found)
-    counts = {name: tuple(_whole(name, value) for value in found[name]) for name in COUNTED}
+    counts = {name: _all_whole(name, found[name]) for name in COUNTED}
     formats = {name: tuple(_format(value) for value in found[name]) for name in ("weights", "activations", "kv")}
     plans = tuple(
         Parallel(tp=tp, pp=pp, ep=ep, dp=dp)  # type: ignore[arg-type]  # none is None
@@ -377,6 +378,13 @@ def _require_kinds(found: Mapping[str, tuple[Any, ...]]) -> None:
         for value in found[name]:
             if not isinstance(value, kind):
                 raise DomainError(f"One of {name} is {value!r}, which is no {kind.__name__}.")
+
+
+def _all_whole(name: str, values: tuple[Any, ...]) -> tuple[int | None, ...]:
+    """An axis of a thousand plain numbers is looked at as a whole."""
+    if {*map(type, values)} == {int} and min(values) >= COUNTED[name] and max(values) <= MOST.get(name, max(values)):
+        return values
+    return tuple(_whole(name, value) for value in values)
 
 
 def _whole(name: str, value: Any) -> int | None:

@@ -234,6 +234,9 @@ class Group:
     def _first(self) -> SweepStage:
         """What comes before and with the first token; NaN where no prompt is read."""
         asked, host, encodes = self.asked, self.options.host, self.members[0].ready.layout.encodes
+        reads = ~np.isnan(asked.prompt)
+        if not reads.any():
+            return absent_stage(details=self.details)
         done = 0 if encodes else self.options.cached_prefix
         # A prompt that is wholly cached still has its last token read: logits come from it.
         query = np.maximum(1.0, asked.start - done)
@@ -244,18 +247,20 @@ class Group:
             found = found.with_host(host.tokenise_s_per_token * asked.prompt * asked.batch)
         if host.sampling_s is not None:
             found = found.with_host(host.sampling_s)
-        return found.only(~np.isnan(asked.prompt))
+        return found.only(reads)
 
     def _step(self) -> SweepStage:
         """A decode step with what the host does around it; NaN where none is asked for."""
         asked, host = self.asked, self.options.host
+        writes = ~np.isnan(asked.context) | (np.nan_to_num(asked.generate) > 1)
+        if not writes.any():
+            return absent_stage(details=self.details)
         found = self._phase("decode", query=1, context=asked.step_context, last=asked.last_context)
         if host.sampling_s is not None:
             found = found.with_host(host.sampling_s)
         if host.detokenise_s_per_token is not None:
-            writes = (np.nan_to_num(asked.generate) > 0) | ~np.isnan(asked.context)
-            found = found.with_host(np.where(writes, host.detokenise_s_per_token * asked.batch, 0.0))
-        return found.only(~np.isnan(asked.context) | (np.nan_to_num(asked.generate) > 1))
+            found = found.with_host(host.detokenise_s_per_token * asked.batch)
+        return found.only(writes)
 
     def _phase(self, phase: str, *, query: Any, context: Any, last: Any = None, once: bool = False) -> SweepStage:
         """The price at `context`, and the memory there or, where a later step needs more of it, at `last`."""

@@ -60,11 +60,12 @@ class Rows(Framed):
     that cannot be says why in the column `reason`.
     """
 
-    __slots__ = ("_columns", "_parts")
+    __slots__ = ("_columns", "_parts", "_pieces")
 
     def __init__(self, parts: Sequence[RowsPart]) -> None:
         self._parts = tuple(part for part in parts if len(part))
         self._columns = self._parts[0].columns if self._parts else COLUMNS
+        self._pieces: list[RowsPart] | None = None  # views that every column is worked out from, cut once
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -98,8 +99,9 @@ class Rows(Framed):
                 f"The rows have no column {name!r}: it is a detail that was not asked for.",
                 remedy="Ask for details=True, or --details on the command line.",
             )
-        pieces = (piece for part in self._parts for piece in part.pieces())
-        return written_out(((piece.column(name), piece.shape) for piece in pieces), len(self), kind)
+        if self._pieces is None:
+            self._pieces = [piece for part in self._parts for piece in part.pieces()]
+        return written_out(((piece.column(name), piece.shape) for piece in self._pieces), len(self), kind)
 
     def records(self) -> Iterator[dict[str, Any]]:
         """The rows one by one, as plain values; None where a column has none."""

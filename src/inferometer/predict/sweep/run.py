@@ -10,7 +10,7 @@ from inferometer.predict.ask import device_for, given_fields, model_graph, takin
 from inferometer.predict.fields import AXES, SWEPT, require_fields
 from inferometer.predict.flags import options_from
 from inferometer.predict.sweep.engines import engine_for
-from inferometer.predict.sweep.grid import study_of
+from inferometer.predict.sweep.grid import SHARED_ROWS, study_of
 from inferometer.predict.sweep.rows import Rows
 from inferometer.predict.sweep.write import Progress
 
@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from inferometer.predict.asked import Swept
     from inferometer.predict.options import Options
     from inferometer.predict.sweep.grid import Study
-
-_HELD_ROWS = 1 << 20  # of a part in memory: what rows share is worked out once a part
 
 
 @taking(SWEPT)
@@ -63,7 +61,7 @@ def sweep(  # noqa: PLR0913 - the axes, and what holds for all rows
         options=replace(options, sizes={**options.sizes, **(asked.get("sizes") or {})}),
         prefill_on=None if reader is None else device_for(reader),
         details=details,
-        chunk_rows=_HELD_ROWS,
+        chunk_rows=SHARED_ROWS,
     )
     return run_study(study, engine=engine)
 

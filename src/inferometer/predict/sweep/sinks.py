@@ -19,12 +19,14 @@ from inferometer.predict.sweep.formats import (
     as_tuples,
     csv_head,
     parquet_writer,
+    pieces_in,
     read_arrow,
     write_arrow,
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping
+    from concurrent.futures import Future
     from pathlib import Path
 
     from inferometer.predict.sweep.columns import SweepColumn
@@ -34,9 +36,9 @@ _SQL_TYPES = {"text": "TEXT", "whole": "INTEGER", "number": "REAL", "flag": "INT
 
 
 class Sink(Protocol):
-    """Takes what the encoder of its form gives."""
+    """Takes what the encoder of its form gives: a chunk, run of rows by run of rows."""
 
-    def add(self, payload: Any) -> int:
+    def add(self, payload: Iterable[Any]) -> int:
         """Write a chunk down for good and return the mark behind it."""
 
     def rewind(self, mark: int) -> None:
@@ -49,11 +51,11 @@ class Sink(Protocol):
         """Leave what is there as it is."""
 
 
-def _as_is(parts: Sequence[RowsPart]) -> list[RowsPart]:
-    return list(parts)
-
-
-ENCODERS: dict[str, Callable[[Sequence[RowsPart]], Any]] = {"csv": as_csv, "parquet": as_arrow, "sqlite": _as_is}
+ENCODERS: dict[str, Callable[[Iterable[RowsPart]], Iterator[Any]]] = {
+    "csv": as_csv,
+    "parquet": as_arrow,
+    "sqlite": pieces_in,
+}
 
 
 def partial_of(path: Path) -> Path:
@@ -91,8 +93,9 @@ class CsvSink:
         if not self._file.tell():
             self._file.write(self._head)
 
-    def add(self, payload: bytes) -> int:
-        self._file.write(payload)
+    def add(self, payload: Iterable[bytes]) -> int:
+        for lines in payload:
+            self._file.write(lines)
         self._file.flush()
         # Before the journal says so: a line there promises that the rows survive a power cut.
         os.fsync(self._file.fileno())
@@ -127,11 +130,11 @@ class SqliteSink:
         found: int = self._base.execute("SELECT count(*) FROM sweep").fetchone()[0]
         return found
 
-    def add(self, payload: Sequence[RowsPart]) -> int:
+    def add(self, payload: Iterable[RowsPart]) -> int:
         with self._base:
             for part in payload:
                 self._base.executemany(self._insert, as_tuples(part))
-        self._rows += sum(map(len, payload))
+                self._rows += len(part)
         return self._rows
 
     def rewind(self, mark: int) -> None:
@@ -148,10 +151,10 @@ class SqliteSink:
 
 
 class ParquetSink:
-    """A file of columns for each chunk in a folder, since a Parquet file's index stands at its end.
+    """Files of columns for each chunk in a folder, since a Parquet file's index stands at its end.
 
-    Beside them the whole file grows, while others compute what comes next. After a kill it is begun anew from those of
-    the chunks. A mark is a number of such files.
+    Beside them the whole file grows, in a thread, while what comes next is computed: Arrow does not hold Python up.
+    After a kill it is begun anew from those of the chunks. A mark is a number of such files.
     """
 
     def __init__(self, path: Path, columns: Mapping[str, SweepColumn], *, resume: bool) -> None:
@@ -162,30 +165,43 @@ class ParquetSink:
         self._files = len(list(self._folder.glob("*.arrow")))
         self._whole = self._folder / "whole"
         self._opened = ExitStack()
-        self._grow: Callable[[Any], None] | None = None
+        self._grow: Callable[[Any], Future[None]] | None = None
+        self._growing: Future[None] | None = None
 
     def _file(self, number: int) -> Path:
         return self._folder / f"{number:08}.arrow"
 
-    def add(self, payload: Any) -> int:
+    def add(self, payload: Iterable[Any]) -> int:
         # Under another name until it is whole: files are counted by their ending when a sweep goes on.
         unfinished = self._folder / "unfinished"
-        with unfinished.open("wb") as file:
-            write_arrow(payload, file)
-            file.flush()
-            os.fsync(file.fileno())
-        unfinished.replace(self._file(self._files))
-        self._grown()(payload)
-        self._files += 1
+        for table in payload:
+            with unfinished.open("wb") as file:
+                write_arrow(table, file)
+                file.flush()
+                os.fsync(file.fileno())
+            unfinished.replace(self._file(self._files))
+            grow = self._grown()
+            self._settle()  # no more than one table waits
+            self._growing = grow(table)
+            self._files += 1
         return self._files
 
-    def _grown(self) -> Callable[[Any], None]:
+    def _grown(self) -> Callable[[Any], Future[None]]:
         """What the whole file grows by: begun with the chunks that are there already."""
         if self._grow is None:
-            self._grow = self._opened.enter_context(parquet_writer(self._whole, self._columns))
+            from concurrent.futures import ThreadPoolExecutor  # noqa: PLC0415 - other forms do without
+
+            write = self._opened.enter_context(parquet_writer(self._whole, self._columns))
+            thread = self._opened.enter_context(ThreadPoolExecutor(1))  # ends before the file does
             for number in range(self._files):
-                self._grow(read_arrow(self._file(number)))
+                write(read_arrow(self._file(number)))
+            self._grow = lambda table: thread.submit(write, table)
         return self._grow
+
+    def _settle(self) -> None:
+        """Wait for what is being written, and raise what went wrong with it."""
+        if self._growing is not None:
+            self._growing.result()
 
     def rewind(self, mark: int) -> None:
         for number in range(mark, self._files):
@@ -194,6 +210,7 @@ class ParquetSink:
 
     def finish(self) -> None:
         self._grown()
+        self._settle()
         self.close()
         self._whole.replace(self._path)
         shutil.rmtree(self._folder)

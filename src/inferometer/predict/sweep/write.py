@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, fields, is_dataclass, replace
 from itertools import islice
+from math import prod
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,16 +19,18 @@ from inferometer.core.errors import DomainError, InferometerError
 from inferometer.core.frozen import frozen
 from inferometer.predict.sweep.columns import column_named, columns_with
 from inferometer.predict.sweep.engines import engine_for
+from inferometer.predict.sweep.evaluate import evaluate_chunk
 from inferometer.predict.sweep.formats import form_of, require_parquet
-from inferometer.predict.sweep.grid import CHUNK_ROWS
+from inferometer.predict.sweep.grid import CHUNK_ROWS, SHARED_ROWS, SweepChunk, Tile
 from inferometer.predict.sweep.sinks import ENCODERS, discard, partial_of, sink_for
+from inferometer.predict.sweep.table import SweepTable
 from inferometer.version import __version__
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterator
 
     from inferometer.predict.sweep.grid import Study
-    from inferometer.predict.sweep.rows import Rows, RowsPart
+    from inferometer.predict.sweep.rows import Rows
     from inferometer.predict.sweep.sinks import Sink
 
 
@@ -156,9 +159,6 @@ def _add(digest: Any, value: Any, known: dict[int, bytes]) -> None:
         digest.update(f"{kind.__name__}:{value!r},".encode())
 
 
-_COLUMN_ROWS = 1 << 17  # of a chunk of columns, which take a tenth of the room of text: rows share more in a larger one
-
-
 @frozen
 class Progress:
     """How far a sweep is. `kept` rows were there before it began, and say nothing about its speed."""
@@ -204,8 +204,8 @@ def stream(  # noqa: PLR0913 - where to, how, and what to tell
     kill, `resume` goes on behind the last chunk that the journal has.
     """
     form = form_of(path)
-    if form == "parquet" and study.chunk_rows == CHUNK_ROWS:
-        study = replace(study, chunk_rows=_COLUMN_ROWS)
+    if form == "parquet":  # text takes longer to write than rows to compute
+        study = replace(study, chunk_rows=_chunk_rows(study, SHARED_ROWS if engine == "local" else _SENT_ROWS))
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -222,6 +222,21 @@ def stream(  # noqa: PLR0913 - where to, how, and what to tell
         journal.remove()
     seconds = clock() - start
     return Written(path=path, rows=standing.rows, kept=kept, impossible=standing.impossible, seconds=seconds)
+
+
+_SENT_ROWS = 1 << 19  # of a chunk that travels between processes: several stand in memory until it is their turn
+
+
+def _chunk_rows(study: Study, shared: int) -> int:
+    """More at once than was left open, unless rows are predicted one by one: a row of each combination tells.
+
+    Details take ten times the room of what rows are without them.
+    """
+    if study.chunk_rows != CHUNK_ROWS or study.details or prod(study.sizes.shape) <= CHUNK_ROWS:
+        return study.chunk_rows
+    first = Tile(ranges=((0, 1),) * len(study.sizes.shape))
+    parts = evaluate_chunk(study, SweepChunk(number=0, combinations=range(study.combinations), tile=first))
+    return CHUNK_ROWS if any(isinstance(part, SweepTable) for part in parts) else shared
 
 
 @contextmanager
@@ -246,25 +261,12 @@ def _writing(path: Path, study: Study, form: str, *, resume: bool) -> Iterator[t
 
 
 def write_rows(rows: Rows, path: str | Path, form: str) -> None:
-    """Rows that are there already, some parts at a time."""
+    """Rows that are there already."""
     if form == "parquet":
         require_parquet()
     sink = sink_for(Path(path), form, {name: column_named(name) for name in rows.columns})
     try:
-        for parts in _together(rows.parts):
-            sink.add(ENCODERS[form](parts))
+        sink.add(ENCODERS[form](rows.parts))
         sink.finish()
     finally:
         sink.close()
-
-
-def _together(parts: Sequence[RowsPart]) -> Iterator[list[RowsPart]]:
-    """Parts in groups of about a chunk's rows."""
-    group: list[RowsPart] = []
-    for part in parts:
-        if group and sum(map(len, group)) + len(part) > CHUNK_ROWS:
-            yield group
-            group = []
-        group.append(part)
-    if group:
-        yield group

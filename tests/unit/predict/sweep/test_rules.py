@@ -11,14 +11,15 @@ import pytest
 from inferometer import predict
 from inferometer.core.errors import DomainError, InferometerError
 from inferometer.predict.options import HostCosts, Hosting, Options
-from inferometer.predict.sweep import Rows, answer, evaluate, grid, run_study, serving, study_of
+from inferometer.predict.sweep import Rows, answer, evaluate, grid, group, run_study, serving, study_of
 from inferometer.predict.sweep.answer import _fits
 from inferometer.predict.sweep.choose import parse_condition
 from inferometer.predict.sweep.engines import _in_order, _process_count, spread_over
+from inferometer.predict.sweep.formats import in_runs
 from inferometer.predict.sweep.grid import Sizes, _tiles
 from inferometer.predict.sweep.sinks import discard, partial_of
 from inferometer.predict.sweep.table import table_of
-from inferometer.predict.sweep.write import Journal, Progress, SweepProgress, _together, fingerprint
+from inferometer.predict.sweep.write import Journal, Progress, SweepProgress, fingerprint
 from unit.predict.sweep.studies import device, graph, small
 
 
@@ -83,10 +84,33 @@ def test_progress_says_how_fast_and_how_long_still():
     assert Progress(done=30, total=90, kept=0, seconds=0.0).rate == 0.0
 
 
-def test_parts_are_written_in_groups_of_a_chunk_at_most(monkeypatch):
-    monkeypatch.setattr("inferometer.predict.sweep.write.CHUNK_ROWS", 10)
-    groups = [[len(part) for part in group] for group in _together([range(size) for size in (4, 6, 1, 20, 3, 3)])]
-    assert groups == [[4, 6], [1], [20], [3, 3]]
+def test_pieces_are_written_in_runs_of_so_many_rows_at_most():
+    runs = [[len(piece) for piece in run] for run in in_runs([range(size) for size in (4, 6, 1, 20, 3, 3)], 10)]
+    assert runs == [[4, 6], [1], [20], [3, 3]]
+
+
+# Phases
+
+
+@pytest.mark.parametrize(
+    ("asked", "phases"),
+    [
+        ({"prompt": None, "context": [100, 200]}, {"decode"}),
+        ({"prompt": [16], "generate": 1, "context": None}, {"prefill"}),
+        ({"prompt": [16], "generate": 9, "context": None}, {"prefill", "decode"}),
+        ({"prompt": [16], "context": [100]}, {"prefill", "decode"}),
+    ],
+)
+def test_a_phase_that_no_row_has_is_not_priced(monkeypatch, asked, phases):
+    priced, price_points = [], group.price_points
+
+    def noted(plans, site, phase, *points, **more):
+        priced.append(phase)
+        return price_points(plans, site, phase, *points, **more)
+
+    monkeypatch.setattr(group, "price_points", noted)
+    run_study(small(**asked))
+    assert {*priced} == phases
 
 
 # Rows

@@ -1,6 +1,7 @@
 """Rows in files: the same rows in every form, and what is left of a sweep that was cut short."""
 
 import csv
+import errno
 import importlib.util
 import json
 import os
@@ -9,6 +10,7 @@ import sqlite3
 import subprocess
 import sys
 from concurrent.futures import Future
+from contextlib import nullcontext
 from types import SimpleNamespace
 
 import numpy as np
@@ -16,12 +18,14 @@ import psutil
 import pytest
 
 from inferometer.core.errors import DomainError, FormatError, InferometerError, MissingDependencyError
+from inferometer.predict.options import Options
 from inferometer.predict.sweep import Progress, Saved, engines, read_rows, run_study, stream
 from inferometer.predict.sweep.engines import _in_order
 from inferometer.predict.sweep.formats import as_csv
+from inferometer.predict.sweep.grid import CHUNK_ROWS, SHARED_ROWS
 from inferometer.predict.sweep.sinks import partial_of
 from inferometer.predict.sweep.table import SweepTable
-from inferometer.predict.sweep.write import fingerprint, journal_of
+from inferometer.predict.sweep.write import _chunk_rows, fingerprint, journal_of
 from unit.predict.sweep.studies import small
 
 HAS_ARROW = importlib.util.find_spec("pyarrow") is not None
@@ -80,7 +84,7 @@ def test_csv_has_numbers_as_python_writes_them():
         f"{'' if np.isnan(number) else repr(number)},{'' if np.isnan(count) else int(count)}"
         for number, count in zip(seconds.tolist(), whole.tolist(), strict=True)
     ]
-    assert as_csv([part]).decode().splitlines() == expected
+    assert b"".join(as_csv([part])).decode().splitlines() == expected
 
 
 @NEEDS_ARROW
@@ -88,7 +92,7 @@ def test_writing_parquet_does_not_take_pandas_along():
     code = (
         "import sys; from inferometer.predict.sweep.formats import as_arrow;"
         "from inferometer.predict.sweep.table import SweepTable; import numpy as np;"
-        "as_arrow([SweepTable(length=2, values={'model': np.array(['a', 'b'], object), 'tpot_s': np.ones(2)})]);"
+        "[*as_arrow([SweepTable(length=2, values={'model': np.array(['a', 'b'], object), 'tpot_s': np.ones(2)})])];"
         "assert 'pandas' not in sys.modules"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
@@ -367,3 +371,30 @@ def test_a_worker_leaves_an_interrupt_to_its_parent(monkeypatch):
     assert set_to == {signal.SIGINT: signal.SIG_IGN}
     assert watching == [{"target": engines._end_with_parent, "daemon": True}]
     assert engines._study == "a study"
+
+
+@pytest.mark.parametrize(
+    ("side", "more", "rows"),
+    [
+        (300, {}, SHARED_ROWS),
+        (8, {}, CHUNK_ROWS),  # few points: combinations go together as they did
+        (300, {"options": Options(chunk=64)}, CHUNK_ROWS),  # each row is predicted alone
+        (300, {"chunk_rows": 12}, 12),  # what was asked for
+    ],
+)
+def test_what_rows_share_is_worked_out_once_for_a_million_rows_unless_each_is_predicted_alone(side, more, rows):
+    whole = list(range(1, side + 1))
+    assert (
+        _chunk_rows(small(devices=["nvidia-l4"], batch=whole, prompt=whole, context=None, **more), SHARED_ROWS) == rows
+    )
+
+
+@NEEDS_ARROW
+def test_what_goes_wrong_while_the_whole_file_grows_is_said(tmp_path, monkeypatch):
+    def full(_):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("inferometer.predict.sweep.sinks.parquet_writer", lambda *_: nullcontext(full))
+    with pytest.raises(InferometerError, match="cannot be written: No space left on device"):
+        stream(small(), tmp_path / "rows.parquet")
+    assert not (tmp_path / "rows.parquet").exists()
