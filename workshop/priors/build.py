@@ -45,7 +45,7 @@ ROUNDS, BEGUN_ROUNDS = 16, 5
 JUDGED_CASES = 8000  # of each dataset, about, that a fit is judged by: a quarter of the models would be like no other
 # Four devices of six left out at once say little of a seventh; cases of tokens are small, and can be left out in more.
 DEVICE_FOLDS, TOKEN_DEVICE_FOLDS, MODEL_FOLDS = 4, 12, 4
-FAMILY_FOLDS, SOURCE_FOLDS = 4, 5
+SOURCE_FOLDS = 5
 FEW_ROUNDS = 4  # a device's levels have most of its rows taken away, and share out anew what the few that are left say
 COVERED = 0.8
 _WORTH_A_ROW = 0.004  # deviations below change no answer
@@ -89,7 +89,7 @@ def validated(
     cases = fit.cases
     devices = device_folds(cases, TOKEN_DEVICE_FOLDS if cases[0].tokens else DEVICE_FOLDS)
     ways: dict[str, tuple[list[Any], int]] = {
-        "devices": (devices, 1), "families": (family_folds(cases, FAMILY_FOLDS), 1),
+        "devices": (devices, 1), "families": (family_folds(cases), 1),
         "models": (model_folds(cases, MODEL_FOLDS), 1), "sources": (source_folds(cases, SOURCE_FOLDS), 1),
         "few": ([few_models(cases, fold, of_short_lists=True) for fold in devices], FEW_ROUNDS),
     }  # fmt: skip

@@ -87,9 +87,18 @@ def family_of(case: StackCase) -> str:
     return f"{case.standing.unit}:{case.standing.family or case.standing.vendor}"
 
 
-def family_folds(cases: Sequence[StackCase], folds: int, seed: int = 3) -> list[Any]:
-    """Every device of a family at once: a sibling that stays would tell what an unseen device is asked for."""
-    return _folds([family_of(case) for case in cases], folds, seed)
+def family_folds(cases: Sequence[StackCase]) -> list[Any]:
+    """Every device of a family at once, and of each kind of unit one family at a time.
+
+    A sibling that stays would tell what an unseen device is asked for, and a family that goes with it takes what other
+    devices of the engine tell. Kinds of units share no level, so one family of each can go together.
+    """
+    families: dict[str, list[str]] = {}
+    for name in sorted({family_of(case) for case in cases}):
+        families.setdefault(name.partition(":")[0], []).append(name)
+    fold = {name: number for names in families.values() for number, name in enumerate(names)}
+    of_rows = np.array([fold[family_of(case)] for case in cases])
+    return [of_rows == number for number in range(max(map(len, families.values())))]
 
 
 def source_folds(cases: Sequence[StackCase], folds: int) -> list[Any]:
@@ -139,10 +148,7 @@ def device_folds(cases: Sequence[StackCase], folds: int, seed: int = 0) -> list[
 
 def model_folds(cases: Sequence[StackCase], folds: int, seed: int = 1) -> list[Any]:
     """A model is left out with all its sizes of picture, everywhere."""
-    return _folds([case.model.partition("@")[0] for case in cases], folds, seed)
-
-
-def _folds(names: Sequence[str], folds: int, seed: int) -> list[Any]:
+    names = [case.model.partition("@")[0] for case in cases]
     distinct = sorted(set(names))
     np.random.default_rng(seed).shuffle(distinct)
     fold = {name: index % folds for index, name in enumerate(distinct)}

@@ -45,6 +45,13 @@ def test_work_at_640_pixels_is_what_ultralytics_publishes(name, gflops):
     assert 2 * macs(read(name), 640) / 1e9 == pytest.approx(gflops, rel=0.02)
 
 
+def test_work_of_ssd_resnet34_is_what_its_model_zoo_states():
+    """433.4 GFLOP, some of them no convolutions; a score for each of 81 classes and four sides, of 15,130 boxes."""
+    graph = read("ssd-resnet34")
+    assert 2 * macs(graph, 1200) / 1e9 == pytest.approx(433.4, rel=0.005)
+    assert [output.shape[1:] for output in graph.outputs] == [(81, 15130), (4, 15130)]
+
+
 def test_a_yolo_takes_any_side_that_its_strides_divide():
     graph = read("yolov8s")
     assert graph.metadata["default_sizes"] == {"image": 640}

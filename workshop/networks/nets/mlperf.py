@@ -1,4 +1,4 @@
-"""MLPerf's reference networks that no other file has: Tiny's four, 3D-UNet, RetinaNet."""
+"""MLPerf's reference networks that no other file has: Tiny's four, 3D-UNet, RetinaNet, SSD-ResNet34."""
 
 from itertools import pairwise
 
@@ -118,6 +118,44 @@ class RetinaNet(nn.Module):
         )
 
 
+class SsdResnet34(nn.Module):
+    """ResNet-34 up to its third stage, which keeps its stride of 8; five smaller planes behind it, COCO's 81 classes.
+
+    Heads step by 3, so that 1200 pixels have 15,130 boxes: 4 or 6 a cell, on planes of 50, 25, 13, 7, 3 and 3 cells.
+    """
+
+    planes = ((256, 4), (512, 6), (512, 6), (256, 6), (256, 4), (256, 4))  # width and boxes a cell
+    # narrow, stride and padding of what makes each plane from the one before it
+    steps = ((256, 2, 1), (256, 2, 1), (128, 2, 1), (128, 2, 0), (128, 1, 0))
+
+    def __init__(self, classes=81):
+        super().__init__()
+        self.classes = classes
+        body = torchvision.models.resnet34()
+        body.layer3[0].conv1.stride = body.layer3[0].downsample[0].stride = (1, 1)
+        self.body = nn.Sequential(body.conv1, body.bn1, body.relu, body.maxpool, body.layer1, body.layer2, body.layer3)
+        self.more = nn.ModuleList(
+            nn.Sequential(nn.Conv2d(wide, narrow, 1), nn.ReLU(), nn.Conv2d(narrow, out, 3, stride, padding), nn.ReLU())
+            for ((wide, _), (out, _)), (narrow, stride, padding) in zip(pairwise(self.planes), self.steps, strict=True)
+        )
+        self.cls, self.box = (
+            nn.ModuleList(nn.Conv2d(wide, boxes * each, 3, 3, 1) for wide, boxes in self.planes)
+            for each in (classes, 4)
+        )
+
+    def forward(self, x):
+        planes = [self.body(x)]
+        for more in self.more:
+            planes.append(more(planes[-1]))
+        scores, sides = (
+            torch.cat(
+                [head(plane).unflatten(1, (each, -1)).flatten(2) for head, plane in zip(heads, planes, strict=True)], 2
+            )
+            for heads, each in ((self.cls, self.classes), (self.box, 4))
+        )
+        return scores.softmax(1), sides
+
+
 def nets():
     return {
         "mlperf-tiny-autoencoder": Net(make=autoencoder, inputs=((1, 640),)),
@@ -126,4 +164,5 @@ def nets():
         "mobilenet-v1-0.25-96": Net(make=mobilenet_quarter, inputs=image(96)),
         "3d-unet-kits19": Net(make=UNet3d, inputs=((1, 1, 128, 128, 128),)),
         "retinanet-resnext50": Net(make=RetinaNet, inputs=image(800)),
+        "ssd-resnet34": Net(make=SsdResnet34, inputs=image(1200), published="~20.058M"),
     }

@@ -79,6 +79,8 @@ def test_a_name_may_mean_something_in_one_list_only():
         ("rknn", "yolov7", "yolov7"),
         ("openvino", "resnet-50-pytorch", "timm:resnet50"),
         ("openvino", "yolo-v4-tf", "yolov4"),
+        ("openvino", "ssd-resnet34-1200", "ssd-resnet34"),
+        ("qai-hub", "resnet34_ssd1200", "ssd-resnet34"),
         ("hailo", "yolov8m_pose", "yolov8m-pose"),
         ("qai-hub", "ffnet_78s", "ffnet-78s"),
         ("qai-hub", "wideresnet50", "timm:wide_resnet50_2"),
