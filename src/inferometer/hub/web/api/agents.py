@@ -18,7 +18,7 @@ from inferometer.core.job import PROOF, JobEvent, JobResult
 from inferometer.hub.fleet.desk import FleetDesk, sender_of
 from inferometer.hub.fleet.uploads import Note
 from inferometer.hub.web.answers import ERRORS, HubError, answer, json_response
-from inferometer.hub.web.api import AgentBody, Hash, Name, PathHash, PathId
+from inferometer.hub.web.api.bodies import AgentBody, Hash, Name, PathHash, PathId
 from inferometer.hub.web.api.fleet import BINARY
 from inferometer.hub.web.guard.people import user_of, visitor_of
 from inferometer.store.files import MOST_BYTES

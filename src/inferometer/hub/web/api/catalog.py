@@ -14,7 +14,7 @@ from starlette.responses import Response
 
 from inferometer.core.codec import document
 from inferometer.hub.web.answers import ERRORS, HubError, answer, json_response
-from inferometer.hub.web.api import Body, Name
+from inferometer.hub.web.api.bodies import Body, Name
 from inferometer.hub.web.guard.catalog_names import catalog_device, catalog_model
 from inferometer.hub.web.guard.rules import Rules
 from inferometer.hub.web.pages.catalog import atlas_columns, device_rows, model_rows

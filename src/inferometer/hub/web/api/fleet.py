@@ -18,7 +18,7 @@ from inferometer.hub.fleet.desk import FleetDesk
 from inferometer.hub.fleet.starting import queue_place
 from inferometer.hub.places.requests import require_known
 from inferometer.hub.web.answers import ERRORS, HubError, answer, json_response
-from inferometer.hub.web.api import Body, Bytes, Hash, LongName, Name, PathHash, PathId, PathName
+from inferometer.hub.web.api.bodies import Body, Bytes, Hash, LongName, Name, PathHash, PathId, PathName
 from inferometer.hub.web.guard.people import (
     acting,
     founding,

@@ -34,7 +34,7 @@ from inferometer.hub.places.requests import (
     require_known,
 )
 from inferometer.hub.web.answers import ERRORS, HubError, answer, json_response
-from inferometer.hub.web.api import Body, Bytes, Hash, LongName, Name
+from inferometer.hub.web.api.bodies import Body, Bytes, Hash, LongName, Name
 from inferometer.hub.web.guard.people import founding, seen
 from inferometer.hub.web.guard.security import own_address
 from inferometer.hub.web.pages.fleet import device_choices

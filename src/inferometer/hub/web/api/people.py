@@ -12,7 +12,7 @@ from starlette.responses import Response
 
 from inferometer.core.errors import DomainError
 from inferometer.hub.web.answers import ERRORS, HubError, answer, json_response
-from inferometer.hub.web.api import Body, LongName, Name, PathId, PathName
+from inferometer.hub.web.api.bodies import Body, LongName, Name, PathId, PathName
 from inferometer.hub.web.guard.people import acting, author_of, owned_projects, require_role, seen, user_of, visitor_of
 from inferometer.hub.web.guard.rules import Rules
 from inferometer.store.audit import MOST_ENTRIES, AuditFilter

@@ -17,7 +17,7 @@ from inferometer.core.codec import decode, document
 from inferometer.core.errors import DomainError, FormatError, SchemaError
 from inferometer.core.profile import Profile, Status
 from inferometer.hub.web.answers import ERRORS, HubError, ImportedRun, answer, json_response
-from inferometer.hub.web.api import Body, LongName
+from inferometer.hub.web.api.bodies import Body, LongName
 from inferometer.hub.web.guard.people import acting, author_of, founding, require_change, seen, visitor_of
 from inferometer.hub.web.guard.rules import Rules
 from inferometer.hub.web.pages.compare import profiles_of

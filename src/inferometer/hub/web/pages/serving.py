@@ -326,7 +326,8 @@ _SUBJECTS = ("model", "url")  # what a command is about stands first, and has no
 
 def command_of(verb: str, texts: Mapping[str, str], fields: tuple[ServingField, ...]) -> str:
     subject = fields[0] if fields[0].name in _SUBJECTS else None
-    parts = ["inferometer", verb, *([texts[subject.name]] if subject else [])]
+    command = ["predict", "--fit"] if verb == "fit" else [verb]
+    parts = ["inferometer", *command, *([texts[subject.name]] if subject else [])]
     for field in fields:
         if field is not subject and texts[field.name]:
             parts += [f"--{(field.option or field.name).replace('_', '-')}", texts[field.name]]
