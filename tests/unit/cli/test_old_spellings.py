@@ -14,7 +14,12 @@ from inferometer.predict.fields import FIELDS
 from inferometer.serving.asked import service_plan
 from inferometer.serving.load.plan import LoadPlan
 
-OLD = [(command, old, new) for command, words in old_spellings._OPTIONS.items() for old, new in words.items()]
+OLD = [
+    (command, old, new)
+    for command, words in old_spellings._OPTIONS.items()
+    for old, new in words.items()
+    if command in COMMANDS
+]
 GROUPS = {"bundle": ("create",), "runs": ("export",)}
 
 
@@ -42,6 +47,14 @@ def test_an_option_is_called_what_it_is_called_now_and_what_follows_two_dashes_i
     assert modern(["bench", "--", "tool", "--output", "x"]) == ["bench", "--", "tool", "--output", "x"]
     assert modern([]) == []
     assert capsys.readouterr().err == ""
+
+
+def test_an_option_of_a_command_that_moved_is_called_what_it_is_called_there(capsys):
+    assert modern(["verify", "m", "--against=x", "--precision", "f16"]) == [
+        "profile", "--outputs-only", "m", "--verify=x", "--activations", "f16",
+    ]  # fmt: skip
+    assert "verify is called profile --outputs-only now" in capsys.readouterr().err
+    assert modern(["profile", "m", "--against", "x"]) == ["profile", "m", "--against", "x"]
 
 
 SWEEP = ("sweep", "--models", "resnet50", "--batch", "1,2", "--format", "csv")
