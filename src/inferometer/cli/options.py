@@ -113,6 +113,17 @@ TIME, MEMORY = Amount("TIME", "s", 0, 366 * 86_400.0), Amount("SIZE", "B", 1, 1e
 ALPHA, RATE, SPEED, BURSTINESS = Number(0, 1, between=True), Number(0, 1e9), Number(1e-6, 1e6), Number(0.01, 100)
 
 
+def together(*options: Callable[[Any], Any]) -> Callable[[F], F]:
+    """Several options as one decorator, in the order of the help page."""
+
+    def with_options(function: F) -> F:
+        for option in reversed(options):
+            function = option(function)
+        return function
+
+    return with_options
+
+
 def format_option(function: F) -> F:
     choice = click.Choice(FORMATS)
     return click.option("--format", "form", type=choice, default="table", help="Output format.")(function)
