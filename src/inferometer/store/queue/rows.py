@@ -2,6 +2,7 @@
 
 import zlib
 from collections.abc import Mapping
+from dataclasses import fields
 from functools import lru_cache
 from typing import Any
 
@@ -32,36 +33,17 @@ def jobs_query() -> Select[Any]:
 
 
 def job_row(row: Mapping[str, Any] | RowMapping) -> JobRow:
-    return JobRow(
-        id=row["id"],
-        key=row["key"],
-        project=row["project"],
-        user=row["user"],
-        verb=row["verb"],
-        state=row["state"],
-        wanted=read_wanted(row["wanted"]),
-        priority=row["priority"],
-        attempts=row["attempts"],
-        created=row["created_us"] / 1e6,
-        name=row["name"],
-        model=row["model"],
-        runtime=row["runtime"],
-        reason=row["reason"],
-        device=row["device"],
-        lease=row["lease"],
-        lease_until=seconds(row["lease_until_us"]),
-        not_before=row["not_before_us"] / 1e6,
-        leased=seconds(row["leased_us"]),
-        ended=seconds(row["ended_us"]),
-        cancelling=row["cancel_us"] is not None,
-        expected_s=row["expected_s"],
-        expected_from=row["expected_from"],
-        moved=row["moved"],
-        run=row["run_id"],
-        events=row["events"],
-        heard=seconds(row["heard_us"]),
-        late=row["late_us"] is not None,
-    )
+    """What has another form in the tables; the rest is there under the same name."""
+    told = {
+        "wanted": read_wanted(row["wanted"]),
+        "created": row["created_us"] / 1e6,
+        "not_before": row["not_before_us"] / 1e6,
+        "cancelling": row["cancel_us"] is not None,
+        "late": row["late_us"] is not None,
+        "run": row["run_id"],
+        **{name: seconds(row[f"{name}_us"]) for name in ("lease_until", "leased", "ended", "heard")},
+    }
+    return JobRow(**{each.name: told[each.name] if each.name in told else row[each.name] for each in fields(JobRow)})
 
 
 def jobs_in_sight(sight: Sight | None) -> list[ColumnElement[bool]]:
@@ -130,21 +112,15 @@ def no_device(connection: Connection, name: str, sight: Sight | None = None) -> 
 
 
 def device_of(row: RowMapping) -> FleetDevice:
+    plain = ("name", "user", "version", "state", "reason", "failures", "job", "everyone")
     return FleetDevice(
-        name=row["name"],
-        user=row["user"],
+        **{name: row[name] for name in plain},
         labels=labels_of(row["labels"]),
         facts=msgspec.json.decode(row["facts"]) if "facts" in row else {},
-        version=row["version"],
-        state=row["state"],
-        reason=row["reason"],
-        failures=row["failures"],
         skew_s=row["skew_us"] / 1e6,
         registered=row["registered_us"] / 1e6,
         heartbeat=row["heartbeat_us"] / 1e6,
-        job=row["job"],
         probing=row["probe_us"] is not None and bool(row["probes"]),
-        everyone=row["everyone"],
     )
 
 
