@@ -2,7 +2,6 @@
 
 import zlib
 from collections.abc import Mapping
-from dataclasses import fields
 from functools import lru_cache
 from typing import Any
 
@@ -12,7 +11,7 @@ from sqlalchemy import ColumnElement, Connection, RowMapping, Select, literal_co
 from inferometer.core.codec import decode, encode
 from inferometer.core.errors import UnknownNameError
 from inferometer.core.job import Job, JobEvent, JobResult
-from inferometer.store.finding import seconds
+from inferometer.store.finding import value_of
 from inferometer.store.queue.values import FleetDevice, JobRow
 from inferometer.store.queue.wanted import read as read_wanted
 from inferometer.store.tables import HELD_ONLY, fleet_device_projects, fleet_devices, fleet_jobs, fleet_wants, projects
@@ -33,17 +32,8 @@ def jobs_query() -> Select[Any]:
 
 
 def job_row(row: Mapping[str, Any] | RowMapping) -> JobRow:
-    """What has another form in the tables; the rest is there under the same name."""
-    told = {
-        "wanted": read_wanted(row["wanted"]),
-        "created": row["created_us"] / 1e6,
-        "not_before": row["not_before_us"] / 1e6,
-        "cancelling": row["cancel_us"] is not None,
-        "late": row["late_us"] is not None,
-        "run": row["run_id"],
-        **{name: seconds(row[f"{name}_us"]) for name in ("lease_until", "leased", "ended", "heard")},
-    }
-    return JobRow(**{each.name: told[each.name] if each.name in told else row[each.name] for each in fields(JobRow)})
+    late, cancelling = row["late_us"] is not None, row["cancel_us"] is not None
+    return value_of(JobRow, row, wanted=read_wanted(row["wanted"]), late=late, cancelling=cancelling)
 
 
 def jobs_in_sight(sight: Sight | None) -> list[ColumnElement[bool]]:
@@ -112,15 +102,10 @@ def no_device(connection: Connection, name: str, sight: Sight | None = None) -> 
 
 
 def device_of(row: RowMapping) -> FleetDevice:
-    plain = ("name", "user", "version", "state", "reason", "failures", "job", "everyone")
-    return FleetDevice(
-        **{name: row[name] for name in plain},
-        labels=labels_of(row["labels"]),
-        facts=msgspec.json.decode(row["facts"]) if "facts" in row else {},
-        skew_s=row["skew_us"] / 1e6,
-        registered=row["registered_us"] / 1e6,
-        heartbeat=row["heartbeat_us"] / 1e6,
-        probing=row["probe_us"] is not None and bool(row["probes"]),
+    facts = msgspec.json.decode(row["facts"]) if "facts" in row else {}
+    probing = row["probe_us"] is not None and bool(row["probes"])
+    return value_of(
+        FleetDevice, row, labels=labels_of(row["labels"]), facts=facts, skew_s=row["skew_us"] / 1e6, probing=probing
     )
 
 
