@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from inferometer.core.profile import Profile
     from inferometer.predict.fields import Field, Takes
     from inferometer.understand.view.cards import Card, View
-    from inferometer.understand.view.table import ReportTable
+    from inferometer.understand.view.table import Column, ReportTable
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -165,6 +165,16 @@ def print_data(text: str) -> None:
 
 def print_table(table: ReportTable, form: str) -> None:
     (print_data if form in {"json", "csv"} else print_text)(render(table, form))
+
+
+def print_rows(rows: Sequence[Mapping[str, Any]], shown: Sequence[str | Column], form: str, none: str = "") -> None:
+    """Rows by these columns. Where there are none, `none` says so, and programs get the columns alone."""
+    from inferometer.understand.view.table import ReportTable, columns
+
+    if not rows and none:
+        say(none)
+    if rows or not none or form != "table":
+        print_table(ReportTable(columns=columns(*shown), rows=tuple(rows)), form)
 
 
 def print_card(card: Card, form: str) -> None:
