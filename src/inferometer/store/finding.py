@@ -38,7 +38,7 @@ def value_of(kind: type[V], row: RowMapping | Mapping[str, Any], **told: Any) ->
 
     What has another form in the tables is `told`; what has no column keeps its default.
     """
-    columns = _columns_of(kind, tuple(row))
+    columns = _columns_of(kind, tuple(row))  # type: ignore[arg-type] # a class is hashable
     found = {name: seconds(row[key]) if key.endswith("_us") else row[key] for name, key in columns if name not in told}
     return kind(**found, **told)
 

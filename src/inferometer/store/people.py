@@ -123,7 +123,7 @@ def revoke(connection: Connection, token: str, *, now_us: int) -> None:
 
 
 def admitted(connection: Connection, text: str, *, now_us: int) -> Token | None:
-    """The token, where it is one that still holds: not revoked, not expired."""
+    """The token of this text; None if it is unknown, revoked or expired."""
     row = connection.execute(tokens_query().where(tokens.c.sha256 == hashed(text))).mappings().first()
     token = None if row is None else token_of_row(row)
     return token if token is not None and token.holds(now_us / 1e6) else None

@@ -81,7 +81,7 @@ def _statistics(summary: Summary) -> Iterator[Fact]:
 
 
 def percentile_fact(samples: Sequence[float], percent: float, of: str = "") -> Fact:
-    """A percentile that was asked for. Where no reading bounds it from above (or below), it is said to be open."""
+    """A percentile that was asked for. An end of its interval that no reading bounds is called open."""
     found = percentile_between(samples, percent / 100)
     label = f"p{percent:g}{of and f' {of}'}"
     more = f"of {counted(found.count, 'run')}; about {found.needed} would close the interval"

@@ -377,7 +377,7 @@ def _milliseconds(seconds: float) -> str:
 
 
 def _tail(name: str, seconds: Floats) -> str:
-    """A percentile whose interval so few measurements leave open: its value, where one lies beyond it, and its end."""
+    """A percentile that too few measurements close from above: its value, if one lies beyond it, and its lower end."""
     if not name.startswith("P"):
         return "– (too few measurements)"
     found = percentile_between(seconds.tolist(), int(name[1:]) / 100)
