@@ -217,7 +217,8 @@ def _compare_outputs(
     refuse_given(others, "{} is of a measurement, and --outputs-only measures no times.", "Leave one of them out.")
     if reference is None:
         raise DomainError("--outputs-only compares with another runtime.", remedy="Add --verify RUNTIME.")
-    asked = measurement_from(model, {**options, **ONCE})
+    once: Any = {**options, **ONCE}
+    asked = measurement_from(model, once)
     if asked.cases:
         raise DomainError("A verification is of one length.", remedy="Give --prompt and --generate one number each.")
     if place is None:

@@ -193,10 +193,11 @@ _OPTIONAL = (
 )
 
 
-def statistics_table(everything: list[SpanStats], *, rows: int = _ROWS) -> ReportTable:
+def statistics_table(everything: list[SpanStats]) -> ReportTable:
     """One row a name. A percentile that so few calls cannot support is a dash."""
     shown = [
-        {column.key: getattr(stats, column.key) for column in (*_STATISTICS, *_OPTIONAL)} for stats in everything[:rows]
+        {column.key: getattr(stats, column.key) for column in (*_STATISTICS, *_OPTIONAL)}
+        for stats in everything[:_ROWS]
     ]
     columns = (*_STATISTICS, *(column for column in _OPTIONAL if any(row[column.key] for row in shown)))
     left = len(everything) - len(shown)
