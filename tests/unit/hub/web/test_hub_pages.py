@@ -341,7 +341,7 @@ def test_the_predict_page_has_a_field_for_every_flag_of_the_command(here):
     called = {"models": "model", "devices": "device", "sizes": "size", "calibration_file": "calibration",
               "changes": "what_if"}  # fmt: skip
     asked = {*FLAGS, *(called.get(parameter.name, parameter.name) for parameter in predict_command.params)}
-    shown = {"why"}  # of every answer: the page need not be asked
+    shown = {"why", "fit"}  # of every answer: the page need not be asked
     assert {name for name in asked - {"form", "help"} - shown if f'id="{name}"' not in page} == set()
 
 
