@@ -73,7 +73,7 @@ def pages() -> dict[str, Callable[[], str]]:
 # What the README shows of commands: none depends on what else is installed, or on the machine.
 _SHOWN = {
     "predict": ("predict llama-3.2-3b --on nvidia-h200 --runtime torch-compile --prompt 2048 --generate 128", 7),
-    "fit": ("fit llama-3.3-70b --on nvidia-h100-sxm --weights f8e4m3 --tp 2", 9),
+    "fit": ("predict --fit llama-3.3-70b --on nvidia-h100-sxm --weights f8e4m3 --tp 2", 9),
 }
 # Its table of accuracy: rows of docs/accuracy.md, by their first cells.
 _STANDING = {

@@ -15,7 +15,7 @@ import pytest
 from fakes.every import every
 from fakes.in_process import measured_here
 from inferometer.cli import COMMANDS
-from inferometer.cli.commands.fit import command
+from inferometer.cli.commands.doctor import command
 from inferometer.core import settings
 from inferometer.core.finding import CODES
 from inferometer.core.plugins import GROUPS

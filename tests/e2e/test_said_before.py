@@ -93,7 +93,8 @@ def test_runs_that_are_stored_change_no_answer(home):
 
 
 @pytest.mark.parametrize(
-    "arguments", [("predict", "mobilenet-v2", "--on", "local"), ("fit", "llama-3.2-1b"), ("runs",), ("doctor",)]
+    "arguments",
+    [("predict", "mobilenet-v2", "--on", "local"), ("predict", "llama-3.2-1b", "--fit"), ("runs",), ("doctor",)],
 )
 @pytest.mark.usefixtures("home")
 def test_what_depends_on_this_machine_as_it_is_now_is_never_kept(arguments):

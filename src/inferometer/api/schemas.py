@@ -294,7 +294,7 @@ SCHEMAS: dict[str, tuple[str, Callable[[], Plain]]] = {
     "comparison": ("Whether one run is faster: `inferometer compare`.", _comparison),
     "device": ("A device: `inferometer devices show`.", _of_codec("inferometer.core.device", "Device")),
     "explanation": ("Where the time goes: `inferometer explain`.", _explanation),
-    "fit": ("What fits into memory: `inferometer fit`.", _fit),
+    "fit": ("What fits into memory: `inferometer predict --fit`.", _fit),
     "job": ("A measurement as data, as a hub hands it to an agent.", _of_codec("inferometer.core.job", "Job")),
     "job-result": ("What an agent sends back.", _of_codec("inferometer.core.job", "JobResult")),
     "load": ("A service under load: `inferometer load`.", _load),

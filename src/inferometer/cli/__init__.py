@@ -23,7 +23,6 @@ COMMANDS: dict[str, str] = {
     "doctor": "Check in one minute whether this machine is fit to measure on.",
     "explain": "Explain where the time of a run goes, what bounds it, and what to change.",
     "export": "Save a run as a page, Markdown, CSV, JSON, a trace, a chart or whole, or send it to a team's hub.",
-    "fit": "Say what fits into a device's memory: the largest batch, the longest context, the fewest devices.",
     "formulas": "List performance formulas, show one, or calculate with units.",
     "hub": "Show runs, predictions and devices as web pages; let this device take jobs, or programs ask.",
     "import": "Take in another tool's results, a saved run, or what a bundle brought back.",
@@ -39,7 +38,6 @@ COMMANDS: dict[str, str] = {
     "simulate": "Simulate a service under load by the engine's own scheduling rules, or serve one without a GPU.",
     "sweep": "Predict every combination of models, devices, formats and sizes.",
     "traffic": "Show a trace of requests, turn another tool's into ours, or make up the calls of agents.",
-    "verify": "Check that a runtime, a format or a file gives the same outputs as a reference.",
 }
 
 

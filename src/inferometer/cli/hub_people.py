@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from inferometer.cli.options import Whole, format_option, print_document, print_table, say
+from inferometer.cli.options import Whole, format_option, print_document, print_rows, say
 from inferometer.cli.storing import open_chosen, store_option
 
 if TYPE_CHECKING:
@@ -57,8 +57,6 @@ def add_member(project: str, person: str, role: Any, store: str | None) -> None:
 @format_option
 def list_members(project: str | None, store: str | None, form: str) -> None:
     """List the members of a project, or of all, with their roles."""
-    from inferometer.understand.view.table import ReportTable, columns
-
     with open_chosen(store) as opened:
         known = [opened.project(project)] if project is not None else opened.projects()
         rows = tuple(
@@ -66,10 +64,8 @@ def list_members(project: str | None, store: str | None, form: str) -> None:
             for each in known
             for member in opened.members(each.name)
         )
-    if not rows:
-        say("There are no members yet. `inferometer hub member add PROJECT PERSON` adds one.")
-    if rows or form != "table":
-        print_table(ReportTable(columns=columns("project", "person", "role"), rows=rows), form)
+    none = "There are no members yet. `inferometer hub member add PROJECT PERSON` adds one."
+    print_rows(rows, ("project", "person", "role"), form, none)
 
 
 @member_group.command("remove")
@@ -97,8 +93,6 @@ def project_command(
     form: str,
 ) -> None:  # fmt: skip
     """Show who may read a project and how high the priorities of its jobs may be; change it with the options."""
-    from inferometer.understand.view.table import ReportTable, columns
-
     given = {"open": opened_up, "writer_priority": writer_priority, "owner_priority": owner_priority}
     values: Any = {key: value for key, value in given.items() if value is not None}
     with open_chosen(store) as opened:
@@ -110,7 +104,7 @@ def project_command(
         "project": project.name, "read by": "everybody signed in" if project.open else "members",
         "writers": project.writer_priority, "owners": project.owner_priority,
     }  # fmt: skip
-    print_table(ReportTable(columns=columns(*row), rows=(row,)), form)
+    print_rows((row,), tuple(row), form)
 
 
 @click.group("device")
@@ -156,7 +150,6 @@ def _share(name: str, project: str | None, store: str | None, *, everyone: bool,
 def list_devices(store: str | None, form: str) -> None:
     """List the devices of the fleet: whose each is, and which projects it works for."""
     from inferometer.store.queue.fleet import Fleet
-    from inferometer.understand.view.table import ReportTable, columns
 
     with open_chosen(store) as opened:
         fleet = Fleet.of(opened)
@@ -167,10 +160,8 @@ def list_devices(store: str | None, form: str) -> None:
             }
             for device in fleet.devices(facts=False)
         )  # fmt: skip
-    if not rows:
-        say("No device is registered yet. `inferometer hub agent --hub URL` on one registers it.")
-    if rows or form != "table":
-        print_table(ReportTable(columns=columns("device", "of", "state", "works for"), rows=rows), form)
+    none = "No device is registered yet. `inferometer hub agent --hub URL` on one registers it."
+    print_rows(rows, ("device", "of", "state", "works for"), form, none)
 
 
 @click.command("audit")
@@ -189,7 +180,6 @@ def audit_command(
     """
     from inferometer.cli.commands.runs import timestamp
     from inferometer.store.audit import AuditFilter
-    from inferometer.understand.view.table import ReportTable, columns
 
     with open_chosen(store) as opened:
         only = None if project is None else frozenset({opened.project(project).name})
@@ -198,16 +188,6 @@ def audit_command(
     if form == "json":
         print_document([asdict(entry) for entry in entries])
         return
-    rows = tuple(
-        {
-            "at": time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(entry.at)), "user": entry.user,
-            "action": entry.action, "project": entry.project, "subject": entry.subject, "detail": entry.detail,
-            "address": entry.address, "token": entry.token, "session": entry.session,
-        }
-        for entry in entries
-    )  # fmt: skip
-    if not rows:
-        say("Nothing is noted yet.")
-    if rows or form != "table":
-        shown = ("at", "user", "action", "project", "subject", "detail", "address", "token", "session")
-        print_table(ReportTable(columns=columns(*shown), rows=rows), form)
+    rows = [asdict(entry) | {"at": time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(entry.at))} for entry in entries]
+    shown = ("at", "user", "action", "project", "subject", "detail", "address", "token", "session")
+    print_rows(rows, shown, form, "Nothing is noted yet.")

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypedDict
 
 import click
 
-from inferometer.cli.options import BATCH, IMAGE, MEMORY, RUNS, SEED, THREADS, TIME, WARMUP
+from inferometer.cli.options import BATCH, IMAGE, MEMORY, RUNS, SEED, THREADS, TIME, WARMUP, together
 from inferometer.cli.progress import progress_line, step_text
 from inferometer.core.errors import DomainError, EngineError, GateError
 from inferometer.core.units import parse_quantity
@@ -36,56 +36,56 @@ trust_option = click.option(
 )
 
 
-def subject_options(function: click.decorators.FC) -> click.decorators.FC:
-    """What to run, and how."""
-    for option in reversed((
-        click.option("--runtime", metavar="NAME", help="The engine.  [default: the first that can open the model]"),
-        click.option("--batch", type=BATCH, default=1, help="Inputs or sequences at once."),
-        click.option("--prompt", metavar=_LIST, help="Prompt length in tokens; a list measures each length."),
-        click.option("--generate", metavar=_LIST, help="Tokens to generate."),
-        click.option("--image", type=IMAGE, help="Side of the input image, in pixels."),
-        click.option("--size", "sizes", multiple=True, metavar="NAME=N", help="Any other size the model leaves open."),
-        click.option("--input", "inputs", multiple=True, metavar="NAME=VALUE", help="A number or a .npy file."),
-        click.option("--weights", metavar="FORMAT", help="Format of generated weights: f32, f16, q8_0, q4_0 …"),
-        click.option(
-            "--activations", "precision", metavar="FORMAT",
-            help="Format to compute in, if the engine has a choice.",
-        ),
-        click.option("--threads", type=THREADS, help="Engine threads.  [default: one per physical core]"),
-        click.option("--unit", metavar="UNIT", help="Where to run: cpu, gpu, npu; gpu:1 is the second GPU."),
-        click.option("--provider", "providers", multiple=True, metavar="NAME", help="An execution provider."),
-        click.option("--optimisation", metavar="LEVEL", help="Graph optimisation: none, basic, extended, all."),
-        click.option("--option", "options", multiple=True, metavar="KEY=VALUE", help="Passed to the engine unchanged."),
-        click.option("--timeout", type=TIME, default="10 min", help="Stop an engine that is silent for longer."),
-        click.option("--memory-limit", type=MEMORY, help="Stop an engine that uses more memory."),
-        click.option("--ignore-memory", is_flag=True, help="Run a model though it seems not to fit into memory."),
-        click.option("--seed", type=SEED, default=0, help="Seed of random inputs and weights."),
-        trust_option,
-    )):  # fmt: skip
-        function = option(function)
-    return function
+# What to run, and how.
+subject_options = together(
+    click.option("--runtime", metavar="NAME", help="The engine.  [default: the first that can open the model]"),
+    click.option("--batch", type=BATCH, default=1, help="Inputs or sequences at once."),
+    click.option("--prompt", metavar=_LIST, help="Prompt length in tokens; a list measures each length."),
+    click.option("--generate", metavar=_LIST, help="Tokens to generate."),
+    click.option("--image", type=IMAGE, help="Side of the input image, in pixels."),
+    click.option("--size", "sizes", multiple=True, metavar="NAME=N", help="Any other size the model leaves open."),
+    click.option("--input", "inputs", multiple=True, metavar="NAME=VALUE", help="A number or a .npy file."),
+    click.option("--weights", metavar="FORMAT", help="Format of generated weights: f32, f16, q8_0, q4_0 …"),
+    click.option(
+        "--activations",
+        "precision",
+        metavar="FORMAT",
+        help="Format to compute in, if the engine has a choice.",
+    ),
+    click.option("--threads", type=THREADS, help="Engine threads.  [default: one per physical core]"),
+    click.option("--unit", metavar="UNIT", help="Where to run: cpu, gpu, npu; gpu:1 is the second GPU."),
+    click.option("--provider", "providers", multiple=True, metavar="NAME", help="An execution provider."),
+    click.option("--optimisation", metavar="LEVEL", help="Graph optimisation: none, basic, extended, all."),
+    click.option("--option", "options", multiple=True, metavar="KEY=VALUE", help="Passed to the engine unchanged."),
+    click.option("--timeout", type=TIME, default="10 min", help="Stop an engine that is silent for longer."),
+    click.option("--memory-limit", type=MEMORY, help="Stop an engine that uses more memory."),
+    click.option("--ignore-memory", is_flag=True, help="Run a model though it seems not to fit into memory."),
+    click.option("--seed", type=SEED, default=0, help="Seed of random inputs and weights."),
+    trust_option,
+)
 
 
-def measuring_options(function: click.decorators.FC) -> click.decorators.FC:
-    """What to run, how, and how often."""
-    for option in reversed((
-        click.option("--depth", metavar=_LIST, help="Tokens already in the cache before the prompt."),
-        click.option("--runs", type=RUNS, help="Minimum number of runs.  [default: 30; generation 5]"),
-        click.option("--seconds", type=TIME, help="Minimum time for all runs.  [default: 1 s; generation 2 s]"),
-        click.option("--seconds-at-most", type=TIME, help="Maximum time.  [default: 30 s; generation 60 s]"),
-        click.option("--sustained", type=TIME, help="Whether the speed lasts for so long, such as 30min."),
-        click.option("--cool-down", type=TIME, help="First wait, at most so long, until the machine is cool."),
-        click.option("--warmup", type=WARMUP, help="Warm-up runs.  [default: until times are steady]"),
-        click.option(
-            "--loop", type=click.Choice(["product", "bare"]), default="product", show_default=True,
-            help="What is around the steps: a production loop, or nothing.",
-        ),
-        click.option("--no-shape", is_flag=True, help="Only measure the total: no layers."),
-        click.option("--no-guard", is_flag=True, help="Do not check that the machine is quiet."),
-        click.option("--strict", is_flag=True, help="Exit with 1 if the machine was not quiet."),
-    )):  # fmt: skip
-        function = option(function)
-    return subject_options(function)
+# What to run, how, and how often.
+measuring_options = together(
+    subject_options,
+    click.option("--depth", metavar=_LIST, help="Tokens already in the cache before the prompt."),
+    click.option("--runs", type=RUNS, help="Minimum number of runs.  [default: 30; generation 5]"),
+    click.option("--seconds", type=TIME, help="Minimum time for all runs.  [default: 1 s; generation 2 s]"),
+    click.option("--seconds-at-most", type=TIME, help="Maximum time.  [default: 30 s; generation 60 s]"),
+    click.option("--sustained", type=TIME, help="Whether the speed lasts for so long, such as 30min."),
+    click.option("--cool-down", type=TIME, help="First wait, at most so long, until the machine is cool."),
+    click.option("--warmup", type=WARMUP, help="Warm-up runs.  [default: until times are steady]"),
+    click.option(
+        "--loop",
+        type=click.Choice(["product", "bare"]),
+        default="product",
+        show_default=True,
+        help="What is around the steps: a production loop, or nothing.",
+    ),
+    click.option("--no-shape", is_flag=True, help="Only measure the total: no layers."),
+    click.option("--no-guard", is_flag=True, help="Do not check that the machine is quiet."),
+    click.option("--strict", is_flag=True, help="Exit with 1 if the machine was not quiet."),
+)
 
 
 class SubjectOptions(TypedDict):

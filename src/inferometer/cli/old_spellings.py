@@ -15,22 +15,24 @@ _OPTIONS: dict[str, dict[str, str]] = {
     "runs": {"--output": "--out"},
     "simulate": _TOKENS,
     "sweep": {"--devices": "--on", "--runtimes": "--runtime"},
-    "verify": _COMPUTE,
+    "verify": {**_COMPUTE, "--against": "--verify"},
 }
 # Commands that are part of another one now; they are in no list, and do what they did.
 MOVED = {
     "agent": "hub agent", "mcp": "hub mcp", "projects": "runs projects", "watch": "runs watch",
     "mock": "simulate --serve", "push": "export --send", "synth": "prepare",
+    "fit": "predict --fit", "verify": "profile --outputs-only",
 }  # fmt: skip
 
 
 def modern(arguments: list[str]) -> list[str]:
     """The command line with options as they are called now; what follows `--` is the user's own."""
+    words = _OPTIONS.get(arguments[0], {}) if arguments else {}
     if arguments and (now := MOVED.get(arguments[0])):
         advise(arguments[0], now)
         arguments = [*now.split(), *arguments[1:]]
+        words = {**_OPTIONS.get(arguments[0], {}), **words}
     end = arguments.index("--") if "--" in arguments else len(arguments)
-    words = _OPTIONS.get(arguments[0], {}) if arguments else {}
     found = []
     for argument in arguments[:end]:
         name, equals, value = argument.partition("=")

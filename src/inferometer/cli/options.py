@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from inferometer.core.profile import Profile
     from inferometer.predict.fields import Field, Takes
     from inferometer.understand.view.cards import Card, View
-    from inferometer.understand.view.table import ReportTable
+    from inferometer.understand.view.table import Column, ReportTable
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -112,6 +112,17 @@ TIME, MEMORY = Amount("TIME", "s", 0, 366 * 86_400.0), Amount("SIZE", "B", 1, 1e
 ALPHA, RATE, SPEED, BURSTINESS = Number(0, 1, between=True), Number(0, 1e9), Number(1e-6, 1e6), Number(0.01, 100)
 
 
+def together(*options: Callable[[Any], Any]) -> Callable[[F], F]:
+    """Several options as one decorator, in the order of the help page."""
+
+    def with_options(function: F) -> F:
+        for option in reversed(options):
+            function = option(function)
+        return function
+
+    return with_options
+
+
 def format_option(function: F) -> F:
     choice = click.Choice(FORMATS)
     return click.option("--format", "form", type=choice, default="table", help="Output format.")(function)
@@ -153,6 +164,16 @@ def print_data(text: str) -> None:
 
 def print_table(table: ReportTable, form: str) -> None:
     (print_data if form in {"json", "csv"} else print_text)(render(table, form))
+
+
+def print_rows(rows: Sequence[Mapping[str, Any]], shown: Sequence[str | Column], form: str, none: str = "") -> None:
+    """Rows by these columns. Where there are none, `none` says so, and programs get the columns alone."""
+    from inferometer.understand.view.table import ReportTable, columns
+
+    if not rows and none:
+        say(none)
+    if rows or not none or form != "table":
+        print_table(ReportTable(columns=columns(*shown), rows=tuple(rows)), form)
 
 
 def print_card(card: Card, form: str) -> None:

@@ -19,8 +19,7 @@ from typing import Any
 from inferometer.core import settings
 
 # Functions of what `mark_of` looks at, and of nothing else. They must be asked about a device that the catalog has.
-_PURE = frozenset({"atlas", "catalog", "devices", "fit", "formulas", "models", "predict"})
-_OF_A_DEVICE = frozenset({"fit", "predict"})
+_PURE = frozenset({"atlas", "catalog", "devices", "formulas", "models", "predict"})
 _MOST_FILES = 2_000  # beside a model: above that, to look at them takes as long as to predict
 _MOST_BYTES = 2_000_000  # of one text
 _MOST_TEXTS = 400
@@ -55,7 +54,7 @@ def _is_pure(arguments: Sequence[str]) -> bool:
     if arguments[0] not in _PURE or any("local" in argument for argument in arguments):
         return False
     asks_for_help = not {"--help", "-h"}.isdisjoint(arguments)
-    return arguments[0] not in _OF_A_DEVICE or asks_for_help or any(a.startswith("--on") for a in arguments)
+    return arguments[0] != "predict" or asks_for_help or any(a.startswith("--on") for a in arguments)
 
 
 def _width() -> int | None:

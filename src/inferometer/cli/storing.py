@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, TypedDict
 import click
 
 from inferometer.api.naming import open_chosen, profile_named
-from inferometer.cli.options import say
+from inferometer.cli.options import say, together
 from inferometer.core.errors import DomainError, InferometerError
 from inferometer.core.units import counted
 
@@ -37,18 +37,16 @@ def _or_from_the_group(context: click.Context, parameter: click.Parameter, value
     return above if value is None else value
 
 
-def hub_options(function: click.decorators.FC) -> click.decorators.FC:
-    """`--hub --token --token-file`: what `hub_client` reads."""
-    words = "Its token, better kept out of the command line.  [default: INFEROMETER_TOKEN]"
-    for option in reversed((
-        click.option("--hub", metavar="URL", help="Also send the run to this hub.  [default: INFEROMETER_PUSH]"),
-        click.option("--token", metavar="TOKEN", help=words),
-        click.option(
-            "--token-file", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE", help="A file with it."
-        ),
-    )):  # fmt: skip
-        function = option(function)
-    return function
+# What `hub_client` reads.
+hub_options = together(
+    click.option("--hub", metavar="URL", help="Also send the run to this hub.  [default: INFEROMETER_PUSH]"),
+    click.option(
+        "--token", metavar="TOKEN", help="Its token, better kept out of the command line.  [default: INFEROMETER_TOKEN]"
+    ),
+    click.option(
+        "--token-file", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE", help="A file with it."
+    ),
+)
 
 
 def hub_client(hub: str | None, token: str | None, token_file: Path | None) -> "HubClient":
@@ -70,18 +68,15 @@ def read_token(path: Path | None) -> str | None:
         raise DomainError(f"The token in {path} cannot be read: {getattr(error, 'strerror', None) or error}.") from None
 
 
-def storing_options(function: click.decorators.FC) -> click.decorators.FC:
-    """`--project --tag --name --no-store --store`: what `recording_from` reads."""
-    for option in reversed((
-        click.option("--project", default="default", metavar="NAME", help="The project to store the run in."),
-        click.option("--tag", "tags", multiple=True, metavar="TAG", help="Tag the run; may be repeated."),
-        click.option("--name", metavar="NAME", help="Name the run."),
-        click.option("--no-store", is_flag=True, help="Do not store the run."),
-        store_option,
-        hub_options,
-    )):  # fmt: skip
-        function = option(function)
-    return function
+# What `recording_from` reads.
+storing_options = together(
+    click.option("--project", default="default", metavar="NAME", help="The project to store the run in."),
+    click.option("--tag", "tags", multiple=True, metavar="TAG", help="Tag the run; may be repeated."),
+    click.option("--name", metavar="NAME", help="Name the run."),
+    click.option("--no-store", is_flag=True, help="Do not store the run."),
+    store_option,
+    hub_options,
+)
 
 
 class StoringOptions(TypedDict):

@@ -5,8 +5,6 @@ the archive says and by what comes out; every file must have the hash it is file
 """
 
 import hashlib
-import os
-import tempfile
 import zipfile
 import zlib
 from collections.abc import Mapping
@@ -19,7 +17,7 @@ from inferometer.core.codec import decode, encode
 from inferometer.core.errors import FormatError, SchemaError
 from inferometer.core.frozen import frozen
 from inferometer.core.profile import Profile, Run
-from inferometer.store.files import path_of
+from inferometer.store.files import path_of, whole
 from inferometer.store.values import Metric
 
 _SCHEMA = "inferometer.run-archive/1"
@@ -62,23 +60,14 @@ class Packed:
 
 
 def write_archive(run: Run, story: Story, folder: Path, to: Path) -> None:
-    """Whole or not at all: it is written beside its place and moved there."""
-    to.parent.mkdir(parents=True, exist_ok=True)
-    handle, name = tempfile.mkstemp(prefix=f".{to.name}.", dir=to.parent)
-    partial = Path(name)
-    try:
-        with os.fdopen(handle, "wb") as file:
-            with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED, compresslevel=6) as archive:
-                archive.writestr(_RUN, encode(run))
-                archive.writestr(_STORY, msgspec.json.encode(story))
-                for sha256 in sorted({artifact.sha256 for artifact in run.artifacts}):
-                    archive.write(path_of(folder, sha256), _FILES + sha256)
-            file.flush()
-            os.fsync(file.fileno())
-        partial.chmod(0o644)
-        partial.replace(to)
-    finally:
-        partial.unlink(missing_ok=True)
+    with (
+        whole(to, mode=0o644) as file,
+        zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED, compresslevel=6) as archive,
+    ):
+        archive.writestr(_RUN, encode(run))
+        archive.writestr(_STORY, msgspec.json.encode(story))
+        for sha256 in sorted({artifact.sha256 for artifact in run.artifacts}):
+            archive.write(path_of(folder, sha256), _FILES + sha256)
 
 
 def read_archive(path: Path, into: Path, limits: ArchiveLimits | None = None) -> Packed:

@@ -7,6 +7,7 @@ from sqlalchemy import Connection, bindparam, delete, insert, select
 
 from inferometer.core.frozen import frozen
 from inferometer.store import names
+from inferometer.store.finding import value_of
 from inferometer.store.tables import audit, projects, runs
 from inferometer.store.values import AuditEntry
 
@@ -75,13 +76,7 @@ def listed(connection: Connection, wanted: AuditFilter, *, limit: int = 100) -> 
         query = query.where(audit.c.at_us >= round(wanted.since * 1e6))
     if wanted.before is not None:
         query = query.where(audit.c.id < wanted.before)
-    return tuple(
-        AuditEntry(
-            number=row.id, at=row.at_us / 1e6, user=row.user, action=row.action, project=row.project,
-            subject=row.subject, detail=row.detail, token=row.token_id, session=row.session_id, address=row.address,
-        )
-        for row in connection.execute(query)
-    )  # fmt: skip
+    return tuple(value_of(AuditEntry, row, number=row["id"]) for row in connection.execute(query).mappings())
 
 
 def forget(connection: Connection, *, before_us: int) -> int:

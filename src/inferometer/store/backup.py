@@ -7,7 +7,6 @@ does: only names that a backup has, each size no larger than it says, each part 
 import base64
 import hashlib
 import math
-import os
 import shutil
 import tempfile
 import zipfile
@@ -25,6 +24,7 @@ from sqlalchemy import Table
 from inferometer.core.errors import FormatError, SchemaError
 from inferometer.core.frozen import frozen
 from inferometer.store.errors import StoreError
+from inferometer.store.files import whole
 from inferometer.store.location import REVISIONS
 from inferometer.store.store import Store, open_store
 from inferometer.store.tables import metadata
@@ -92,7 +92,7 @@ def write_backup(store: Store, to: Path, *, models: bool = False, tell: Tell = s
         raise StoreError(f"{to} is there already and is no backup: it is not written over.", remedy="Name a new file.")
     with snapshot(store, models=models) as source:
         try:
-            with _whole(to) as file:
+            with whole(to) as file:  # for its owner's eyes: hashes of tokens and everything of every project is in it
                 return _pack(file, source, tell)
         except OSError as error:
             raise StoreError(
@@ -107,22 +107,6 @@ def _is_backup(path: Path) -> bool:
             return _MANIFEST in archive.namelist()
     except (OSError, zipfile.BadZipFile):
         return False
-
-
-@contextmanager
-def _whole(to: Path) -> Iterator[IO[bytes]]:
-    """For its owner's eyes only: hashes of tokens and everything of every project is in it."""
-    to.parent.mkdir(parents=True, exist_ok=True)
-    handle, name = tempfile.mkstemp(prefix=f".{to.name}.", dir=to.parent)
-    partial = Path(name)
-    try:
-        with os.fdopen(handle, "wb") as file:
-            yield file
-            file.flush()
-            os.fsync(file.fileno())
-        partial.replace(to)
-    finally:
-        partial.unlink(missing_ok=True)
 
 
 def _pack(file: IO[bytes], source: Snapshot, tell: Tell) -> Manifest:

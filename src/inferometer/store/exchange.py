@@ -16,7 +16,7 @@ from inferometer.store import archive, files, finding, names, writing
 from inferometer.store.archive import ArchiveLimits, Packed, Story
 from inferometer.store.engine import Database
 from inferometer.store.errors import ConflictError, StoreError
-from inferometer.store.finding import LIST_COLUMNS, artifacts_of, in_sight, resolve, rows_of, run_of
+from inferometer.store.finding import LIST_COLUMNS, artifacts_of, in_sight, resolve, rows_of, run_of, value_of
 from inferometer.store.opened import OpenedStore, Owner, gone
 from inferometer.store.run_writing import RunWriting
 from inferometer.store.tables import OPEN_ONLY, devices, metrics, runs, tags
@@ -119,7 +119,7 @@ class RunReading(OpenedStore):
             if name is not None:
                 query = query.where(metrics.c.name == name)
             rows = connection.execute(query.order_by(metrics.c.name, metrics.c.step))
-            return tuple(Metric(name=m.name, value=m.value, step=m.step, at=m.at_us / 1e6) for m in rows)
+            return tuple(value_of(Metric, row) for row in rows.mappings())
 
         return self._read(work)
 
@@ -137,10 +137,8 @@ class RunReading(OpenedStore):
         query = select(devices).order_by(devices.c.name)
         if self.sight is not None:
             query = query.where(devices.c.name.in_(select(runs.c.device).where(*in_sight(self.sight)).distinct()))
-        rows = self._read(lambda connection: connection.execute(query).all())
-        return tuple(
-            StoredDevice(name=d.name, title=d.title, first=d.first_us / 1e6, last=d.last_us / 1e6) for d in rows
-        )
+        rows = self._read(lambda connection: connection.execute(query).mappings().all())
+        return tuple(value_of(StoredDevice, row) for row in rows)
 
 
 # What does not change once a run has ended.

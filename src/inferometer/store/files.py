@@ -27,6 +27,23 @@ class KeptFile:
     size_bytes: int
 
 
+@contextlib.contextmanager
+def whole(to: Path, *, mode: int = 0o600) -> Iterator[IO[bytes]]:
+    """A file to write that is there whole or not at all: it is written beside its place and moved there."""
+    to.parent.mkdir(parents=True, exist_ok=True)
+    handle, name = tempfile.mkstemp(prefix=f".{to.name}.", dir=to.parent)
+    partial = Path(name)
+    try:
+        with os.fdopen(handle, "wb") as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        partial.chmod(mode)
+        partial.replace(to)
+    finally:
+        partial.unlink(missing_ok=True)
+
+
 def path_of(folder: Path, sha256: str) -> Path:
     return folder / sha256[:2] / sha256
 

@@ -5,9 +5,11 @@ import binascii
 import json
 import math
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import fields
 from datetime import UTC, datetime
-from typing import Any
+from functools import lru_cache
+from typing import Any, TypeVar
 
 from sqlalchemy import ColumnElement, Connection, RowMapping, Select, exists, func, literal_column, or_, select, tuple_
 
@@ -23,11 +25,29 @@ from inferometer.store.values import Filter, Page, RunRow, Sight, sort_column, s
 _UNLISTED = {"heartbeat_us", "host", "boot", "space", "pid", "born", "words"}
 LIST_COLUMNS = tuple(column for column in runs.c if column.name not in _UNLISTED)
 _SUGGESTED = 500
+V = TypeVar("V")
 _LAST = re.compile(r"last(?:~(\d{1,6}))?")
 
 
 def seconds(micros: int | None) -> float | None:
     return None if micros is None else micros / 1e6
+
+
+def value_of(kind: type[V], row: RowMapping | Mapping[str, Any], **told: Any) -> V:
+    """A row as a value: each field from the column of its name, from its time in microseconds (`_us`), or its id.
+
+    What has another form in the tables is `told`; what has no column keeps its default.
+    """
+    columns = _columns_of(kind, tuple(row))  # type: ignore[arg-type] # a class is hashable
+    found = {name: seconds(row[key]) if key.endswith("_us") else row[key] for name, key in columns if name not in told}
+    return kind(**found, **told)
+
+
+@lru_cache(maxsize=256)
+def _columns_of(kind: type[Any], columns: tuple[str, ...]) -> tuple[tuple[str, str], ...]:
+    """The fields of a value that a row has, each with its column."""
+    held = ((each.name, key) for each in fields(kind) for key in (each.name, f"{each.name}_us", f"{each.name}_id"))
+    return tuple({name: key for name, key in reversed([*held]) if key in columns}.items())
 
 
 def iso(micros: int) -> str:
@@ -122,10 +142,7 @@ def _tags(connection: Connection, wanted: list[str]) -> dict[str, tuple[str, ...
 
 
 def _row(row: RowMapping, project: str, tagged: tuple[str, ...]) -> RunRow:
-    plain: dict[str, Any] = {str(key): value for key, value in row.items()}
-    del plain["project_id"]
-    times = {name: seconds(plain.pop(f"{name}_us")) for name in ("created", "started", "ended")}
-    return RunRow(project=project, tags=tagged, **times, **plain)  # type: ignore[arg-type] # created is never null
+    return value_of(RunRow, row, project=project, tags=tagged)
 
 
 def run_of(connection: Connection, run: str) -> Run:
@@ -152,7 +169,7 @@ def run_of(connection: Connection, run: str) -> Run:
 
 def artifacts_of(connection: Connection, run: str) -> tuple[Artifact, ...]:
     kept = connection.execute(select(artifacts).where(artifacts.c.run_id == run).order_by(artifacts.c.name))
-    return tuple(Artifact(name=a.name, sha256=a.sha256, size_bytes=a.size_bytes, media_type=a.media_type) for a in kept)
+    return tuple(value_of(Artifact, row) for row in kept.mappings())
 
 
 # Pages of runs, by keyset pagination: page 1,000 costs what page 1 does.

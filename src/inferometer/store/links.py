@@ -7,11 +7,11 @@ import secrets
 from collections.abc import Sequence
 from typing import Any
 
-from sqlalchemy import Connection, Select, insert, select, update
+from sqlalchemy import Connection, RowMapping, Select, insert, select, update
 
 from inferometer.core.errors import UnknownNameError
 from inferometer.store import names
-from inferometer.store.finding import in_sight
+from inferometer.store.finding import in_sight, value_of
 from inferometer.store.members import roles_of
 from inferometer.store.people import hashed, listed_tokens, user_id
 from inferometer.store.tables import projects, runs, share_links, users
@@ -39,7 +39,7 @@ def create(connection: Connection, wanted: Sequence[str], *, user: str | None, e
 def opened(connection: Connection, text: str, *, now_us: int) -> ShareLink | None:
     """The link of this text, if it holds, and its maker may still see every run of it."""
     query = _links().where(share_links.c.sha256 == hashed(text), share_links.c.revoked_us.is_(None))
-    row = connection.execute(query.where(share_links.c.expires_us > now_us)).first()
+    row = connection.execute(query.where(share_links.c.expires_us > now_us)).mappings().first()
     if row is None:
         return None
     link = _link(row)
@@ -61,7 +61,7 @@ def listed(
 ) -> tuple[ShareLink, ...]:
     """The links that hold: all, or those of a user and those to runs of these projects."""
     query = _links().where(share_links.c.revoked_us.is_(None), share_links.c.expires_us > now_us)
-    links = [_link(row) for row in connection.execute(query.order_by(share_links.c.created_us.desc()))]
+    links = [_link(row) for row in connection.execute(query.order_by(share_links.c.created_us.desc())).mappings()]
     if user is None:
         return tuple(links)
     wanted = {run for link in links for run in link.runs}
@@ -81,8 +81,5 @@ def _links() -> Select[Any]:
     return select(share_links, users.c.name.label("user")).outerjoin(users, users.c.id == share_links.c.user_id)
 
 
-def _link(row: Any) -> ShareLink:
-    return ShareLink(
-        id=row.id, user=row.user, runs=tuple(row.runs.split()), created=row.created_us / 1e6,
-        expires=row.expires_us / 1e6,
-    )  # fmt: skip
+def _link(row: RowMapping) -> ShareLink:
+    return value_of(ShareLink, row, runs=tuple(row["runs"].split()))

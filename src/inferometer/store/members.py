@@ -4,7 +4,7 @@ from sqlalchemy import Connection, delete, func, select, update
 
 from inferometer.core.errors import DomainError, UnknownNameError
 from inferometer.store import upserts
-from inferometer.store.finding import project_id
+from inferometer.store.finding import project_id, value_of
 from inferometer.store.people import user_id
 from inferometer.store.tables import fleet_device_projects, fleet_devices, members, projects, tokens, users
 from inferometer.store.values import ROLES, Member, Role
@@ -43,12 +43,12 @@ def _require_another_owner(connection: Connection, project: int, user: int, mess
 
 def listed(connection: Connection, project: str) -> tuple[Member, ...]:
     query = (
-        select(users.c.name, members.c.role, members.c.since_us)
+        select(users.c.name.label("user"), members.c.role, members.c.since_us)
         .join(users, users.c.id == members.c.user_id)
         .where(members.c.project_id == project_id(connection, project))
         .order_by(users.c.name)
     )
-    return tuple(Member(user=row.name, role=row.role, since=row.since_us / 1e6) for row in connection.execute(query))
+    return tuple(value_of(Member, row) for row in connection.execute(query).mappings())
 
 
 def roles_of(connection: Connection, user: str) -> dict[str, tuple[int, Role]]:

@@ -5,7 +5,7 @@ from typing import Any
 
 from sqlalchemy import Connection, select, update
 
-from inferometer.store.finding import resolve, seconds
+from inferometer.store.finding import resolve, value_of
 from inferometer.store.tables import pushes, runs
 from inferometer.store.upserts import put_new
 from inferometer.store.values import Push
@@ -30,17 +30,10 @@ def waiting(connection: Connection, hub: str) -> tuple[Push, ...]:
         .where(pushes.c.hub == hub, pushes.c.sent_us.is_(None), pushes.c.refused.is_(False))
         .order_by(runs.c.parent.is_not(None), pushes.c.queued_us, pushes.c.run_id)
     )
-    return tuple(_push(row) for row in connection.execute(query))
+    return tuple(value_of(Push, row) for row in connection.execute(query).mappings())
 
 
 def note(connection: Connection, push: Push, outcome: Mapping[str, Any]) -> None:
     """How an attempt went: `sent_us`, or a `reason` and whether the hub will never take it (`refused`)."""
     where = pushes.c.run_id == push.run, pushes.c.hub == push.hub
     connection.execute(update(pushes).where(*where).values(**outcome))
-
-
-def _push(row: Any) -> Push:
-    return Push(
-        run=row.run_id, hub=row.hub, project=row.project, queued=row.queued_us / 1e6, sent=seconds(row.sent_us),
-        reason=row.reason,
-    )  # fmt: skip

@@ -6,15 +6,16 @@ for passwords people choose, would only slow every request down.
 
 import hashlib
 import secrets
+from collections.abc import Mapping
 from typing import Any
 
-from sqlalchemy import Connection, Select, delete, func, insert, select, update
+from sqlalchemy import Connection, RowMapping, Select, delete, func, insert, select, update
 from sqlalchemy.exc import IntegrityError
 
 from inferometer.core.errors import DomainError, UnknownNameError
 from inferometer.core.frozen import frozen
 from inferometer.store import names
-from inferometer.store.finding import project_id, seconds
+from inferometer.store.finding import project_id, value_of
 from inferometer.store.tables import projects, tokens, users
 from inferometer.store.values import SCOPES, Scope, Secret, Token, User
 
@@ -33,7 +34,7 @@ def create_user(connection: Connection, name: str, *, now_us: int) -> User:
 
 def listed_users(connection: Connection) -> tuple[User, ...]:
     rows = connection.execute(select(users).order_by(users.c.name))
-    return tuple(User(name=row.name, created=row.created_us / 1e6, email=row.email) for row in rows)
+    return tuple(value_of(User, row) for row in rows.mappings())
 
 
 def identified(  # noqa: PLR0913 - who they are there, and what becomes of a stranger
@@ -110,7 +111,7 @@ def listed_tokens(connection: Connection, user: str | None = None) -> tuple[Toke
     query = tokens_query().order_by(tokens.c.created_us.desc(), tokens.c.id)
     if user is not None:
         query = query.where(tokens.c.user_id == user_id(connection, user))
-    return tuple(token_of_row(dict(row)) for row in connection.execute(query).mappings())
+    return tuple(token_of_row(row) for row in connection.execute(query).mappings())
 
 
 def revoke(connection: Connection, token: str, *, now_us: int) -> None:
@@ -122,9 +123,9 @@ def revoke(connection: Connection, token: str, *, now_us: int) -> None:
 
 
 def admitted(connection: Connection, text: str, *, now_us: int) -> Token | None:
-    """The token, where it is one that still holds: not revoked, not expired."""
+    """The token of this text; None if it is unknown, revoked or expired."""
     row = connection.execute(tokens_query().where(tokens.c.sha256 == hashed(text))).mappings().first()
-    token = None if row is None else token_of_row(dict(row))
+    token = None if row is None else token_of_row(row)
     return token if token is not None and token.holds(now_us / 1e6) else None
 
 
@@ -141,18 +142,8 @@ def tokens_query() -> Select[Any]:
     return named.join(users, users.c.id == tokens.c.user_id).outerjoin(projects, projects.c.id == tokens.c.project_id)
 
 
-def token_of_row(row: dict[str, Any]) -> Token:
-    return Token(
-        id=row["id"],
-        user=row["user"],
-        name=row["name"],
-        scopes=tuple(row["scopes"].split()),
-        created=row["created_us"] / 1e6,
-        expires=seconds(row["expires_us"]),
-        used=seconds(row["used_us"]),
-        revoked=seconds(row["revoked_us"]),
-        project=row["project"],
-    )
+def token_of_row(row: Mapping[str, Any] | RowMapping) -> Token:
+    return value_of(Token, row, scopes=tuple(row["scopes"].split()))
 
 
 def hashed(text: str) -> str:

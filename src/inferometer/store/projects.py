@@ -9,7 +9,7 @@ from sqlalchemy.exc import IntegrityError
 from inferometer.core.errors import DomainError
 from inferometer.store import members, names, upserts
 from inferometer.store.errors import NotAllowedError
-from inferometer.store.finding import in_sight, project_id, seconds
+from inferometer.store.finding import in_sight, project_id, value_of
 from inferometer.store.tables import artifacts, fleet_jobs, projects, runs
 from inferometer.store.values import Project, Sight
 
@@ -18,31 +18,19 @@ MOST_PRIORITY = 100
 
 def listed(connection: Connection, sight: Sight | None = None) -> tuple[Project, ...]:
     counted = (
-        select(runs.c.project_id, func.count().label("runs"), func.max(runs.c.created_us).label("last"))
+        select(runs.c.project_id, func.count().label("runs"), func.max(runs.c.created_us).label("last_us"))
         .where(*in_sight(sight))
         .group_by(runs.c.project_id)
         .subquery()
     )
     query = (
-        select(projects, func.coalesce(counted.c.runs, 0).label("runs"), counted.c.last)
+        select(projects, func.coalesce(counted.c.runs, 0).label("runs"), counted.c.last_us)
         .outerjoin(counted, counted.c.project_id == projects.c.id)
         .order_by(projects.c.name)
     )
     if sight is not None:
         query = query.where(projects.c.id.in_(sight.projects))
-    return tuple(
-        Project(
-            name=row.name,
-            created=row.created_us / 1e6,
-            description=row.description,
-            runs=row.runs,
-            last=seconds(row.last),
-            open=row.open,
-            writer_priority=row.writer_priority,
-            owner_priority=row.owner_priority,
-        )
-        for row in connection.execute(query)
-    )
+    return tuple(value_of(Project, row) for row in connection.execute(query).mappings())
 
 
 def named(connection: Connection, sight: Sight | None = None) -> tuple[str, ...]:

@@ -78,7 +78,7 @@ def recording(
 
 
 class RunRecorder:
-    """One run, from its begin to its end. `skipped` says why nothing is stored, where that is so."""
+    """One run, from its begin to its end. `skipped` says why it is not stored."""
 
     def __init__(
         self, project: str, known: "Known", *, store: "str | Path | Store | None", enabled: bool, folder: Path

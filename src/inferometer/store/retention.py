@@ -14,7 +14,7 @@ from inferometer.core.errors import DomainError
 from inferometer.core.frozen import frozen
 from inferometer.store import names
 from inferometer.store.engine import Database
-from inferometer.store.finding import project_id
+from inferometer.store.finding import project_id, value_of
 from inferometer.store.tables import (
     OPEN,
     artifacts,
@@ -87,10 +87,7 @@ def listed(connection: Connection) -> tuple[Retention, ...]:
 def deleted(connection: Connection, most: int) -> tuple[Deletion, ...]:
     """What went by rules, the latest first."""
     query = select(deletions).order_by(deletions.c.id.desc()).limit(most)
-    return tuple(
-        Deletion(project=row.project, rule=row.rule, count=row.number, at=row.at_us / 1e6)
-        for row in connection.execute(query)
-    )
+    return tuple(value_of(Deletion, row, count=row["number"]) for row in connection.execute(query).mappings())
 
 
 def due(connection: Connection, chosen: Retention, rule: Rule, now_us: int) -> list[tuple[str, ...]]:

@@ -199,7 +199,7 @@ class Store(StoreExchange):
         return self._read(people.listed_users)
 
     def identified(self, issuer: str, subject: str, email: str | None, *, joins: bool) -> str | None:
-        """The user that a provider's identity belongs to; None for a stranger, unless such a one `joins`."""
+        """The user behind a provider's identity; None for a stranger, unless strangers may join (`joins`)."""
         return self._write(people.identified, issuer, subject, email, joins=joins, now_us=self._now())
 
     def delete_user(self, name: str) -> None:
@@ -229,7 +229,7 @@ class Store(StoreExchange):
         self._write(people.revoke, token, now_us=self._now())
 
     def admitted(self, text: str, scope: Scope | None = None) -> Token | None:
-        """The token of this text, where it holds, and has the scope if one is asked for; None otherwise."""
+        """The token of this text, if it holds and has the scope; None otherwise."""
         now = self._now()
         token = self._read(people.admitted, text, now_us=now)
         if token is None or (scope is not None and not token.allows(scope)):
@@ -242,7 +242,7 @@ class Store(StoreExchange):
     # The audit log
 
     def note_deed(self) -> None:
-        """Write down what is being done (`doing`), where nothing else is written: somebody takes runs away to read."""
+        """Put a deed (`doing`) that writes nothing itself into the audit log, such as an export."""
         self._write(lambda _connection: None)
 
     def audit(self, wanted: AuditFilter | None = None, *, limit: int = 100) -> tuple[AuditEntry, ...]:

@@ -36,8 +36,8 @@ def _word(length: int) -> TypeEngine[str]:
     return String(length).with_variant(String(length, collation="C"), "postgresql")
 
 
-def _of_run(*, primary: bool = True) -> Column[str]:
-    return Column("run_id", _word(12), ForeignKey("runs.id", ondelete="CASCADE"), primary_key=primary, nullable=False)
+def _of_run() -> Column[str]:
+    return Column("run_id", _word(12), ForeignKey("runs.id", ondelete="CASCADE"), primary_key=True, nullable=False)
 
 
 def _where_known(name: str, *columns: str, known: str) -> Index:

@@ -13,6 +13,7 @@ from sqlalchemy import Connection, Select, insert, select, update
 from inferometer.core.errors import UnknownNameError
 from inferometer.core.frozen import frozen
 from inferometer.store import names
+from inferometer.store.finding import value_of
 from inferometer.store.members import roles_of
 from inferometer.store.people import hashed, token_of_row, tokens_query, user_id
 from inferometer.store.tables import sessions, tokens, users
@@ -63,13 +64,7 @@ def listed_sessions(connection: Connection, user: str, *, now_us: int) -> tuple[
     """Those that still hold, the last used first."""
     query = _sessions().where(users.c.name == user).order_by(sessions.c.used_us.desc())
     rows = [row for row in connection.execute(query).mappings() if _holds(connection, row, now_us)]
-    return tuple(
-        SessionRow(
-            id=row["id"], user=row["user"], created=row["created_us"] / 1e6, used=row["used_us"] / 1e6,
-            token=row["token_id"], address=row["address"], browser=row["browser"],
-        )
-        for row in rows
-    )  # fmt: skip
+    return tuple(value_of(SessionRow, row) for row in rows)
 
 
 def _sessions() -> Select[Any]:
@@ -88,7 +83,7 @@ def _ends_us(row: Mapping[Any, Any]) -> float:
 
 def _token_of(connection: Connection, token: str, now_us: int) -> Token | None:
     row = connection.execute(tokens_query().where(tokens.c.id == token)).mappings().first()
-    held = None if row is None else token_of_row(dict(row))
+    held = None if row is None else token_of_row(row)
     return held if held is not None and held.holds(now_us / 1e6) else None
 
 

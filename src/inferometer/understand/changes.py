@@ -211,7 +211,7 @@ def _piece(key: tuple[str, int], count: int, a: _Side, b: _Side) -> Piece:
 
 
 def _reasons(a: _Side, b: _Side) -> Iterable[str]:
-    """How a piece was run on both sides, where that differs."""
+    """The differences in how a piece was run on both sides."""
     if not a.ops or not b.ops:
         yield "only in the other" if a.ops else "new"
         return

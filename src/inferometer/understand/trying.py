@@ -15,7 +15,7 @@ from inferometer.core.frozen import frozen
 from inferometer.core.profile import Profile
 from inferometer.engines.base import Capabilities
 from inferometer.known.files import row_named
-from inferometer.measure.bench.verdict import Criteria, judge
+from inferometer.measure.bench.verdict import judge
 from inferometer.measure.run.model import MeasureRequest
 from inferometer.predict.change import Change, parse_change
 from inferometer.understand.advice import preparations
@@ -85,12 +85,7 @@ def same_request(profile: Profile) -> MeasureRequest:
 
 
 def try_changes(
-    findings: Iterable[Finding],
-    request: MeasureRequest,
-    *,
-    measure: Measure,
-    can: Capabilities,
-    criteria: Criteria | None = None,
+    findings: Iterable[Finding], request: MeasureRequest, *, measure: Measure, can: Capabilities
 ) -> tuple[Trial, ...]:
     """Try each change that a finding proposes, once, in the order of the findings."""
     wanted: dict[str, Finding] = {}
@@ -106,7 +101,7 @@ def try_changes(
         after[change] = order if isinstance(order, str) else _measured(measure, order)
     again = measure(replace(request, shape=False))
     base = (*_items(before), *_items(again))
-    return tuple(_judged(_blank(change, wanted[change]), base, after[change], criteria) for change in wanted)
+    return tuple(_judged(_blank(change, wanted[change]), base, after[change]) for change in wanted)
 
 
 def _measured(measure: Measure, order: MeasureRequest) -> Profile | str:
@@ -129,7 +124,7 @@ def _blank(change: str, finding: Finding, *, why: str | None = None) -> Trial:
     )
 
 
-def _judged(trial: Trial, base: Sequence[float], after: Profile | str, criteria: Criteria | None) -> Trial:
+def _judged(trial: Trial, base: Sequence[float], after: Profile | str) -> Trial:
     if isinstance(after, str):
         return replace(trial, why=after)
     refused = next(
@@ -138,7 +133,7 @@ def _judged(trial: Trial, base: Sequence[float], after: Profile | str, criteria:
     readings = _items(after)
     if refused or not base or not readings:
         return replace(trial, why=refused or "no time of a run was measured")
-    outcome = judge(base, readings, criteria=criteria)
+    outcome = judge(base, readings)
     evidence = outcome.evidence
     low, high = (1 / evidence.high if evidence.high else None), (1 / evidence.low if evidence.low else None)
     disturbed = after.environment.reasons if after.environment and after.environment.disturbed else ()

@@ -10,7 +10,7 @@ import pytest
 from click.testing import CliRunner
 
 from inferometer.cli import elsewhere, progress, storing
-from inferometer.cli.commands import agent, bench, bundle, calibrate, export, hub, prepare, sweep, verify
+from inferometer.cli.commands import agent, bench, bundle, calibrate, export, hub, prepare, profile, sweep
 from inferometer.cli.run import run
 from inferometer.core.box import parse_ceiling
 from inferometer.core.calibration import Calibration
@@ -88,24 +88,24 @@ def test_a_step_that_makes_outputs_wrong_fails_and_is_told(monkeypatch, tmp_path
 def test_verify_asks_for_all_that_it_was_given(monkeypatch):
     ask = handed(monkeypatch, "inferometer.measure.run.model.verify_against")
     seen = ask(
-        verify.command, "m", "--against", "other", "--reference", "old", "--relative", "5%", "--cosine", "0.9",
-        "--top-1", "0.8", "--nll", "0.1", "--runtime", "r", "--prompt", "4", "--generate", "2",
+        profile.command, "m", "--outputs-only", "--verify", "other", "--reference", "old", "--relative", "5%",
+        "--cosine", "0.9", "--top-1", "0.8", "--nll", "0.1", "--runtime", "r", "--prompt", "4", "--generate", "2",
     )  # fmt: skip
     asked, reference = seen.given
     assert (asked.model, asked.runtime, asked.workload.prompt, asked.workload.generate) == ("m", "r", 4, 2)
     assert (asked.shape, asked.guarded, asked.strict, asked.plan, reference) == (False, False, False, None, "other")
     assert seen.asked == {"tolerance": Tolerance(relative=0.05, cosine=0.9, top_1=0.8, nll=0.1), "model": "old"}
-    plain = ask(verify.command, "m", "--against", "other")
+    plain = ask(profile.command, "m", "--outputs-only", "--verify", "other")
     assert plain.asked == {"tolerance": Tolerance(), "model": None}
     with pytest.raises(DomainError, match="one length"):
-        ask(verify.command, "m", "--against", "other", "--prompt", "4,8")
+        ask(profile.command, "m", "--outputs-only", "--verify", "other", "--prompt", "4,8")
 
 
 def test_only_outputs_that_differ_fail_a_verification(capsys):
     for status in ("verified", "unchecked"):
-        verify.print_verification("m", Verification(status=status, reference="r", reason="why"), "json")
+        profile.print_verification("m", Verification(status=status, reference="r", reason="why"), "json")
     with pytest.raises(GateError, match="differ from those of r: why"):
-        verify.print_verification("m", Verification(status="failed", reference="r", reason="why"), "json")
+        profile.print_verification("m", Verification(status="failed", reference="r", reason="why"), "json")
     assert '"status": "failed"' in capsys.readouterr().out
 
 

@@ -45,7 +45,7 @@ def there(monkeypatch):
 
     work = pack_calibration(None, Calibrating())
     answer.result, answer.asked = JobResult(job=work.job, ended="done", profiles=(PROFILE,)), asked
-    for module in ("elsewhere", "commands.profile", "commands.bench", "commands.verify", "commands.calibrate"):
+    for module in ("elsewhere", "commands.profile", "commands.bench", "commands.calibrate"):
         monkeypatch.setattr(f"inferometer.cli.{module}.run_elsewhere", answer)
     return answer
 

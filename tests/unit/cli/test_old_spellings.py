@@ -14,7 +14,12 @@ from inferometer.predict.fields import FIELDS
 from inferometer.serving.asked import service_plan
 from inferometer.serving.load.plan import LoadPlan
 
-OLD = [(command, old, new) for command, words in old_spellings._OPTIONS.items() for old, new in words.items()]
+OLD = [
+    (command, old, new)
+    for command, words in old_spellings._OPTIONS.items()
+    for old, new in words.items()
+    if command in COMMANDS
+]
 GROUPS = {"bundle": ("create",), "runs": ("export",)}
 
 
@@ -42,6 +47,14 @@ def test_an_option_is_called_what_it_is_called_now_and_what_follows_two_dashes_i
     assert modern(["bench", "--", "tool", "--output", "x"]) == ["bench", "--", "tool", "--output", "x"]
     assert modern([]) == []
     assert capsys.readouterr().err == ""
+
+
+def test_an_option_of_a_command_that_moved_is_called_what_it_is_called_there(capsys):
+    assert modern(["verify", "m", "--against=x", "--precision", "f16"]) == [
+        "profile", "--outputs-only", "m", "--verify=x", "--activations", "f16",
+    ]  # fmt: skip
+    assert "verify is called profile --outputs-only now" in capsys.readouterr().err
+    assert modern(["profile", "m", "--against", "x"]) == ["profile", "m", "--against", "x"]
 
 
 SWEEP = ("sweep", "--models", "resnet50", "--batch", "1,2", "--format", "csv")
@@ -75,7 +88,7 @@ def test_a_file_to_write_is_out_everywhere():
 
 
 def test_the_same_field_has_the_same_option_in_every_command_that_predicts():
-    for name in ("predict", "fit", "simulate", "sweep", "plan"):
+    for name in ("predict", "simulate", "sweep", "plan"):
         for option in command_of(name).params:
             if option.name in FIELDS:
                 assert f"--{option.name.replace('_', '-')}" in option.opts, f"{name} {option.opts}"
@@ -102,6 +115,8 @@ def test_a_command_that_moved_is_found_where_it_is_now(old, now, capsys):
     (("prepare", "resnet18", "--for", "onnxruntime", "--weights", "f16"), "--weights is of a file with random"),
     (("simulate", "smollm2-135m", "--on", "nvidia-l4", "--rate", "1", "--port", "1"), "--port is of a server."),
     (("simulate", "smollm2-135m", "--on", "nvidia-l4", "--serve", "--rate", "1"), "--rate is not for --serve"),
+    (("predict", "smollm2-135m", "--on", "nvidia-l4", "--fit", "--users", "4"), "does not depend on --users"),
+    (("predict", "smollm2-135m", "--on", "nvidia-l4", "--fit", "--why"), "does not depend on --why"),
 ])  # fmt: skip
 def test_an_option_of_another_form_of_a_command_is_refused(words, refused):
     with pytest.raises(DomainError, match=refused):

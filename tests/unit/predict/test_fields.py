@@ -32,14 +32,14 @@ spec.loader.exec_module(module)
 sys.path.insert(0, sys.argv[2])
 import generate
 import inferometer as im
-from inferometer.cli.commands import fit, models, predict, simulate, sweep
+from inferometer.cli.commands import models, predict, simulate, sweep
 from inferometer.hub.mcp.tools import TOOLS
 from inferometer.hub.web.api.catalog import PredictRequest, SweepRequest
 from inferometer.hub.web.pages.predictions import field_groups
 from inferometer.predict.applicable import SIZES
 from inferometer.predict.change import KEYS
 from inferometer.predict.sweep import AXES, COLUMNS
-commands = [fit.command, models.show, predict.command, simulate.command, sweep.command]
+commands = [models.show, predict.command, simulate.command, sweep.command]
 verbs = [im.predict, im.fit, im.sweep, im.simulate]
 doors = {
     **{f"command {each.name}": [parameter.name for parameter in each.params] for each in commands},

@@ -156,3 +156,14 @@ def test_a_young_file_is_not_dropped(tmp_path):
 
 def test_an_attachment_may_be_a_path_or_bytes():
     assert Attachment(name="a", source=Path("b")).media_type is None
+
+
+def test_a_row_is_a_value_by_the_names_of_its_columns():
+    from inferometer.store.finding import value_of
+    from inferometer.store.values import AuditEntry, Push
+
+    row = {"run_id": "r1", "hub": "h", "queued_us": 2_500_000, "sent_us": None, "refused": True, "reason": "no"}
+    assert value_of(Push, row) == Push(run="r1", hub="h", queued=2.5, reason="no")
+    told = {"id": 7, "at_us": 0, "user": "me", "action": "x", "project": "named", "project_id": 3}
+    entry = value_of(AuditEntry, told, number=7, user="you")
+    assert (entry.number, entry.at, entry.user, entry.project) == (7, 0.0, "you", "named")

@@ -30,6 +30,7 @@ from inferometer.cli.options import (
     print_card,
     print_profiles,
     say,
+    together,
 )
 from inferometer.cli.progress import progress_line, step_text
 from inferometer.cli.storing import StoringOptions, print_run_link, recording_from, storing_options
@@ -42,21 +43,18 @@ if TYPE_CHECKING:
     from inferometer.measure.run.model import MeasureRequest
 
 
-def plan_options(function: click.decorators.FC) -> click.decorators.FC:
-    """How many runs, how long, within what limits: the options that `plan_from` reads."""
-    for option in reversed((
-        click.option("--runs", type=RUNS, default=30, help="Minimum number of runs."),
-        click.option("--seconds", type=TIME, default="1 s", help="Minimum time for all runs."),
-        click.option("--runs-at-most", type=RUNS, default=10_000, help="Maximum number of runs."),
-        click.option("--seconds-at-most", type=TIME, default="60 s", help="Maximum time."),
-        click.option("--warmup", type=WARMUP, help="Warm-up runs.  [default: until times are steady]"),
-        click.option("--timeout", type=TIME, help="Kill a run that takes longer."),
-        click.option("--memory-limit", type=MEMORY, help="Kill a run that uses more memory."),
-        click.option("--cooldown", type=TIME, default="0 s", help="Pause before each run."),
-        click.option("--seed", type=SEED, default=0, help="Seed of the order of runs and of resampling."),
-    )):  # fmt: skip
-        function = option(function)
-    return function
+# How many runs, how long, within what limits: the options that `plan_from` reads.
+plan_options = together(
+    click.option("--runs", type=RUNS, default=30, help="Minimum number of runs."),
+    click.option("--seconds", type=TIME, default="1 s", help="Minimum time for all runs."),
+    click.option("--runs-at-most", type=RUNS, default=10_000, help="Maximum number of runs."),
+    click.option("--seconds-at-most", type=TIME, default="60 s", help="Maximum time."),
+    click.option("--warmup", type=WARMUP, help="Warm-up runs.  [default: until times are steady]"),
+    click.option("--timeout", type=TIME, help="Kill a run that takes longer."),
+    click.option("--memory-limit", type=MEMORY, help="Kill a run that uses more memory."),
+    click.option("--cooldown", type=TIME, default="0 s", help="Pause before each run."),
+    click.option("--seed", type=SEED, default=0, help="Seed of the order of runs and of resampling."),
+)
 
 
 class PlanOptions(TypedDict):

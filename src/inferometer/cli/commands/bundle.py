@@ -90,12 +90,9 @@ def print_result(file: Path, out: Path | None, form: str, options: StoringOption
 
         print_calibrated(result, out, form)
     elif result.job.verb == "verify":
-        from inferometer.cli.commands.verify import print_verification
-        from inferometer.cli.elsewhere import require_answer
+        from inferometer.cli.commands.profile import print_verified
 
-        require_answer(result, there=result.verification is not None)
-        if result.verification is not None and result.job.model is not None:
-            print_verification(result.job.model.name, result.verification, form)
+        print_verified(result.job.model.name if result.job.model is not None else "", result, form)
     else:
         _store(result, form, options)
 

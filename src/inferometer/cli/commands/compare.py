@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from inferometer.cli.options import ALPHA, format_option, print_document, print_table, print_text, say
+from inferometer.cli.options import ALPHA, format_option, print_document, print_table, print_text, say, together
 from inferometer.cli.storing import profile_named, store_option
 from inferometer.core.errors import GateError
 from inferometer.core.units import parse_quantity
@@ -18,17 +18,14 @@ _THRESHOLD = "1%"
 _ALPHA = 0.005
 
 
-def verdict_options(function: click.decorators.FC) -> click.decorators.FC:
-    """What counts as a difference, and what makes the command fail: for every command that gives a verdict."""
-    for option in (
-        click.option(
-            "--fail-if", multiple=True, metavar="CONDITION", help='Exit with 1 if this holds: "latency>5%", "ops>10%".'
-        ),
-        click.option("--alpha", type=ALPHA, default=_ALPHA, metavar="P", help="Risk of taking noise for a difference."),
-        click.option("--threshold", default=_THRESHOLD, metavar="X", help="The smallest difference that counts."),
-    ):
-        function = option(function)
-    return function
+# What counts as a difference, and what makes the command fail: for every command that gives a verdict.
+verdict_options = together(
+    click.option("--threshold", default=_THRESHOLD, metavar="X", help="The smallest difference that counts."),
+    click.option("--alpha", type=ALPHA, default=_ALPHA, metavar="P", help="Risk of taking noise for a difference."),
+    click.option(
+        "--fail-if", multiple=True, metavar="CONDITION", help='Exit with 1 if this holds: "latency>5%", "ops>10%".'
+    ),
+)
 
 
 @click.command("compare")

@@ -9,7 +9,7 @@ import click
 
 from inferometer.cli.commands import agent, mcp
 from inferometer.cli.hub_people import audit_command, device_group, doing, member_group, project_command
-from inferometer.cli.options import PORT, ListingGroup, Number, format_option, print_document, print_table, say
+from inferometer.cli.options import PORT, ListingGroup, Number, format_option, print_document, print_rows, say
 from inferometer.cli.progress import progress_line
 from inferometer.cli.storing import open_chosen, store_option
 from inferometer.core.errors import DomainError
@@ -211,7 +211,7 @@ def list_(store: str | None, form: str) -> None:
     """List tokens: user, name, scopes, state, when each expires and was last used; never the token itself."""
     from dataclasses import asdict
 
-    from inferometer.understand.view.table import Column, ReportTable, columns
+    from inferometer.understand.view.table import Column
 
     with open_chosen(store) as opened:
         tokens = opened.tokens()
@@ -223,8 +223,8 @@ def list_(store: str | None, form: str) -> None:
          "state": _token_state(token), "expires": _day(token.expires) or "never", "used": _day(token.used)}
         for token in tokens
     )  # fmt: skip
-    shown = columns("id", "user", "name", "scopes", "state", "expires", Column(key="used", heading="last used"))
-    print_table(ReportTable(columns=shown, rows=rows), form)
+    shown = ("id", "user", "name", "scopes", "state", "expires", Column(key="used", heading="last used"))
+    print_rows(rows, shown, form)
 
 
 def _day(seconds: float | None) -> str | None:
@@ -405,7 +405,7 @@ def show(store: str | None, form: str) -> None:
     """Show each project's rules, and what went by them lately."""
     from dataclasses import asdict
 
-    from inferometer.understand.view.table import Column, ReportTable, columns
+    from inferometer.understand.view.table import Column
 
     with open_chosen(store) as opened:
         rules, gone = opened.retentions(), opened.deletions()
@@ -417,8 +417,8 @@ def show(store: str | None, form: str) -> None:
          "jobs": _kept(rule.jobs_s), "tags": ", ".join(rule.keep_tags)}
         for rule in rules
     )  # fmt: skip
-    shown = columns("project", "runs", "artifacts", "jobs", Column(key="tags", heading="keeps tagged"))
-    print_table(ReportTable(columns=shown, rows=rows), form)
+    shown = ("project", "runs", "artifacts", "jobs", Column(key="tags", heading="keeps tagged"))
+    print_rows(rows, shown, form)
     for each in gone:
         day = time.strftime("%Y-%m-%d %H:%M", time.localtime(each.at))
         say(f"{day}  {_counted(each)} of {each.project} went.")

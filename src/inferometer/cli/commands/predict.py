@@ -14,19 +14,21 @@ from inferometer.cli.options import (
     format_option,
     print_card,
     print_document,
+    print_documents,
     print_table,
     print_view,
     refuse_given,
     split_lists,
 )
 from inferometer.core.errors import DomainError, FormatError, InferometerError
-from inferometer.predict.fields import FIELDS
+from inferometer.predict.fields import FIELDS, fields_that
 from inferometer.predict.flags import parse_sizes
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from inferometer.predict.question import Question
+    from inferometer.understand.view.table import Column
 
 Case = tuple[str, str, str | None]  # a model, a device, the format of the weights
 
@@ -39,6 +41,7 @@ Case = tuple[str, str, str | None]  # a model, a device, the format of the weigh
 )  # fmt: skip
 @field_options(FIELDS, several={"weights"})
 @click.option("--why", is_flag=True, help="Print each op with the source of its time instead of the phases.")
+@click.option("--fit", is_flag=True, help="Only what fits into memory: the largest batch, context, fewest devices.")
 @format_option
 def command(
     models: tuple[str, ...],
@@ -49,6 +52,7 @@ def command(
     what_if: tuple[str, ...],
     edgeprofiler: bool,
     why: bool,
+    fit: bool,
     form: str,
     **asked: Any,
 ) -> None:
@@ -62,10 +66,14 @@ def command(
     inferometer predict ocr.onnx --on raspberry-pi-5 --size height=48 --size width=320
     inferometer predict resnet50 --on nvidia-t4 --batch 8 --what-if weights=i8 --what-if "memory.bandwidth*=2"
     inferometer predict llama-3.1-8b --on nvidia-l40s --runtime vllm --context 2048 --why
+    inferometer predict llama-3.3-70b --on nvidia-h100-sxm --weights f8e4m3 --tp 2 --fit
 
     MODEL is a catalog name, a package's network (timm:resnet50), a file, or a folder with a config.json. DEVICE is a
     catalog name or a TOML file. Several models, devices or formats are compared in one table; --on and --weights may be
     repeated, or take a list with commas. The files of a folder that is no model itself are ranked, the fastest first.
+
+    --fit: of the memory that the driver shows, a serving engine uses its share (vLLM: gpu_memory_utilization), less
+    weights, a step at its limits, the process's own and captured graphs; the rest is the KV cache.
     """
     from inferometer.api import ask
     from inferometer.formats.resolve import files_in
@@ -90,6 +98,9 @@ def command(
             "--why prints the ops of one prediction: one model, one device, one format, no --users and no --what-if.",
             remedy="Ask about one at a time.",
         )
+    if fit:
+        _print_fits([question_of(case) for case in cases], form)
+        return
     if users is not None:
         _print_serving([question_of(case) for case in cases], users, tokens_per_user, form)
         return
@@ -133,7 +144,7 @@ def _print_serving(questions: list[Question], users: int, tokens_per_user: float
     answers = [serving_answer(question, users, tokens_per_user) for question in questions]
     if form == "json":
         found = [{**answer.document(), "published": beside_documents(served_beside(answer))} for answer in answers]
-        print_document(found[0] if len(found) == 1 else found)
+        print_documents(found)
     elif len(answers) == 1 and form != "csv":
         (answer,) = answers
         card = serving_card(answer)
@@ -141,6 +152,43 @@ def _print_serving(questions: list[Question], users: int, tokens_per_user: float
         print_card(replace(card, facts=(*card.facts, *facts)), form)
     else:
         print_table(serving_table(answers), form)
+
+
+_OF_MEMORY = {field.keyword or name for name, field in fields_that(door="fit").items()}
+
+
+def _print_fits(questions: list[Question], form: str) -> None:
+    """What each would take of the memory: one card, or a row each."""
+    from inferometer.predict.fitting import memory_fit
+    from inferometer.understand.view.serving import fit_card
+    from inferometer.understand.view.table import ReportTable
+
+    others = {field.keyword or name for name, field in FIELDS.items()} - _OF_MEMORY
+    refuse_given(others | {"why"}, "What fits into memory does not depend on {}.", "Leave it out, or leave out --fit.")
+    fits = [memory_fit(question) for question in questions]
+    documents = [found.document() for found in fits]
+    if form == "json":
+        print_documents(documents)
+    elif form == "csv" or len(fits) > 1:
+        named = [{"model": each.graph.name, "device": each.device.name} for each in questions if len(fits) > 1]
+        rows = tuple({**name, **row} for name, row in zip(named or [{}], documents, strict=True))
+        print_table(ReportTable(columns=tuple(map(_memory_column, rows[0])), rows=rows), form)
+    else:
+        workload, graph = questions[0].workload, questions[0].graph
+        formats = workload.precision.weights or graph.precision or ""
+        plan = f"tp {workload.parallel.tp}" if workload.parallel.tp > 1 else "one device"
+        title, subtitle = (
+            f"{graph.name} on {questions[0].device.title}",
+            f"{questions[0].runtime_name} · {formats} · {plan}",
+        )
+        print_card(fit_card(documents[0], title=title, subtitle=subtitle, notes=fits[0].notes), form)
+
+
+def _memory_column(name: str) -> Column:
+    from inferometer.understand.view.table import Column
+
+    words = name.removesuffix("_bytes").replace("_", " ")
+    return Column(key=name, heading=words, label=name, unit="B" if "bytes" in name else None, exact="bytes" not in name)
 
 
 def _print_comparison(

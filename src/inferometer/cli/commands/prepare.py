@@ -130,9 +130,9 @@ def command(
     inferometer prepare llama-3.2-1b -o llama.gguf --weights q4_0
 
     Each step is done by the tool that is made for it, and proven: its outputs against the original's within the limits
-    that `inferometer verify` has, its size, the gain that is predicted and the one that is measured here, in turns with
-    what went in. A step that only helps is left out if it makes the model wrong or slower. What was made is kept by
-    content: the same step of the same file is not done twice.
+    that `inferometer profile --verify` has, its size, the gain that is predicted and the one that is measured here, in
+    turns with what went in. A step that only helps is left out if it makes the model wrong or slower. What was made is
+    kept by content: the same step of the same file is not done twice.
 
     The exit code is 1 if what was asked for gives wrong outputs; nothing wrong is written then without --force.
 

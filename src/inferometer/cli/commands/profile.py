@@ -1,6 +1,6 @@
 """`inferometer profile`."""
 
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
 
@@ -14,11 +14,15 @@ from inferometer.cli.elsewhere import (
     keeps_runs,
     outcome_from,
     place_and_device,
+    require_answer,
+    require_place,
     run_elsewhere,
     waits,
 )
 from inferometer.cli.measuring import (
+    ONCE,
     MeasuringOptions,
+    SubjectOptions,
     measurement_from,
     measuring_options,
     progress_recorder,
@@ -26,27 +30,37 @@ from inferometer.cli.measuring import (
     require_complete,
 )
 from inferometer.cli.options import (
+    SHARE,
+    Number,
     OutputFile,
     command_line,
     format_option,
     percentile_option,
+    print_card,
+    print_document,
     print_profiles,
     print_table,
     print_text,
     print_view,
+    refuse_given,
     say,
 )
 from inferometer.cli.storing import StoringOptions, print_run_link, recording_from, storing_options
-from inferometer.core.errors import DomainError
+from inferometer.core.errors import DomainError, GateError
 from inferometer.core.frozen import frozen
+from inferometer.core.units import parse_quantity
 
 if TYPE_CHECKING:
+    from inferometer.core.job import JobResult
+    from inferometer.core.profile import Verification
     from inferometer.hub.places.requests import PackedJob
     from inferometer.measure.bench.loop import Progress
     from inferometer.measure.run.model import MeasureRequest
     from inferometer.measure.run.outcome import MeasuredOutcome
+    from inferometer.measure.run.tolerance import Tolerance
     from inferometer.store.recording import RunRecorder
 
+_BY_FORMATS = "  [default: by the formats]"
 _ON = f"Where to run it: {PLACES}; or the catalog device that the machine is, for the prediction; or both."
 
 
@@ -64,6 +78,11 @@ class ProfileOptions(MeasuringOptions, StoringOptions):
 @click.option("--on", "places", multiple=True, metavar="PLACE|DEVICE", help=_ON)
 @click.option("--verify", "reference", metavar="RUNTIME", help="Check the outputs against those of another runtime.")
 @click.option("--reference", "reference_model", metavar="MODEL", help="With --verify: the same model in another file.")
+@click.option("--outputs-only", is_flag=True, help="With --verify: compare the outputs, and measure no times.")
+@click.option("--relative", metavar="X", help=f"Maximum error, relative to an output's largest value.{_BY_FORMATS}")
+@click.option("--cosine", type=Number(-1, 1), help=f"Minimum cosine similarity of each output.{_BY_FORMATS}")
+@click.option("--top-1", type=SHARE, metavar="X", help=f"Minimum share of positions with the same token.{_BY_FORMATS}")
+@click.option("--nll", type=Number(0, 1000), help=f"Maximum change of the log-likelihood, in nats.{_BY_FORMATS}")
 @click.option("--dataflow", is_flag=True, help="Print the timeline of a generation, step by step.")
 @click.option("--drawing", type=OutputFile(), metavar="FILE.svg", help="Save the timeline as a drawing.")
 @click.option("--trace", type=OutputFile(), metavar="FILE.json", help="Save the profile as a Chrome/Perfetto trace.")
@@ -80,6 +99,11 @@ def command(
     places: tuple[str, ...],
     reference: str | None,
     reference_model: str | None,
+    outputs_only: bool,
+    relative: str | None,
+    cosine: float | None,
+    top_1: float | None,
+    nll: float | None,
     dataflow: bool,
     drawing: Path | None,
     trace: Path | None,
@@ -101,18 +125,31 @@ def command(
     inferometer profile smollm2-135m --prompt 128,512 --depth 0,1024 --generate 32
     inferometer profile model.onnx --on ssh://pi@board
     inferometer profile model.onnx --on "hub:any?unit=npu"
+    inferometer profile net.tflite --runtime litert --verify onnxruntime --reference net.onnx --outputs-only
 
     MODEL is a file, a folder with a config.json, or a catalog name, which runs with random weights in the exact shapes.
     A clean run gives the total times; a second run with the engine's own timers says where they go.
 
     With --against, both models are loaded and run in turns, in a new random order each round, and the answer is a
     verdict: faster, slower, same or no difference shown (see `inferometer compare --help`).
+
+    With --verify, both engines get the same random inputs, and the reference computes in f32, on its own default unit.
+    How far outputs may differ follows from how the formats of both sides round; what was allowed is printed with the
+    reason. The exit code is 1 if they differ by more. --outputs-only does that alone, and takes other limits.
     """
     from inferometer.measure.bench.gate import parse_gate
 
     if against is None and (fail_if or save_against):
         raise click.UsageError("--fail-if and --save-against need --against.", ctx=click.get_current_context())
     place, device = place_and_device(places)
+    if outputs_only:
+        from inferometer.measure.run.tolerance import Tolerance
+
+        error = None if relative is None else parse_quantity(relative, "1")
+        tolerance = Tolerance(relative=error, cosine=cosine, top_1=top_1, nll=nll)
+        _compare_outputs(model, options, place or device, reference, reference_model, tolerance, form)
+        return
+    refuse_given(_LIMITS, "{} is a limit for --outputs-only.", "Add it; a measurement takes the limits of the formats.")
     if reference_model is not None and reference is None:
         raise DomainError(
             f"--reference is {reference_model!r}, but there is no runtime to run it.", remedy="Add --verify RUNTIME."
@@ -156,6 +193,68 @@ def command(
         _save_drawings(outcome.profile, drawing, trace)
         require_complete(outcome)
     print_run_link(recorder)
+
+
+# `inferometer profile --outputs-only`: whether the outputs are right, and no times.
+
+_LIMITS = {"relative", "cosine", "top_1", "nll"}
+_OF_OUTPUTS = {
+    *SubjectOptions.__annotations__, *_LIMITS, "model", "places", "reference", "reference_model", "outputs_only",
+    "form",
+}  # fmt: skip
+
+
+def _compare_outputs(
+    model: str,
+    options: ProfileOptions,
+    place: str | None,
+    reference: str | None,
+    reference_model: str | None,
+    tolerance: "Tolerance",
+    form: str,
+) -> None:
+    others = {parameter.name or "" for parameter in click.get_current_context().command.params} - _OF_OUTPUTS
+    refuse_given(others, "{} is of a measurement, and --outputs-only measures no times.", "Leave one of them out.")
+    if reference is None:
+        raise DomainError("--outputs-only compares with another runtime.", remedy="Add --verify RUNTIME.")
+    once: Any = {**options, **ONCE}
+    asked = measurement_from(model, once)
+    if asked.cases:
+        raise DomainError("A verification is of one length.", remedy="Give --prompt and --generate one number each.")
+    if place is None:
+        from inferometer.measure.run.model import verify_against
+
+        print_verification(model, verify_against(asked, reference, tolerance=tolerance, model=reference_model), form)
+        return
+    from inferometer.hub.places.requests import Judging, pack_measurement
+
+    require_place(place)
+    work = pack_measurement("verify", asked, Judging(against=reference, tolerance=tolerance), reference=reference_model)
+    if waits(place):
+        hand_over(place, work)
+        return
+    result = run_elsewhere(place, work)
+    if result is not None:
+        print_verified(model, result, form)
+
+
+def print_verified(model: str, result: "JobResult", form: str) -> None:
+    """What a place found when it compared the outputs."""
+    require_answer(result, there=result.verification is not None)
+    if result.verification is not None:
+        print_verification(model, result.verification, form)
+
+
+def print_verification(model: str, verification: "Verification", form: str) -> None:
+    """Print it, and raise if the outputs differ, so that the exit code says so too."""
+    from inferometer.understand.view.profiles import verification_card
+
+    if form == "json":
+        print_document(asdict(verification))
+    else:
+        print_card(verification_card(model, verification), form)
+    if verification.status == "failed":
+        raise GateError(f"The outputs differ from those of {verification.reference}: {verification.reason}.")
 
 
 @frozen

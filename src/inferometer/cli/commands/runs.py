@@ -18,6 +18,7 @@ from inferometer.cli.options import (
     print_document,
     print_table,
     say,
+    together,
 )
 from inferometer.cli.storing import open_chosen, store_option
 from inferometer.core.errors import DomainError, GateError, PlaceError, UnknownNameError
@@ -55,28 +56,29 @@ class ListOptions(TypedDict):
     store: str | None
 
 
-def _filter_options(function: click.decorators.FC) -> click.decorators.FC:
-    for option in reversed((
-        click.option("--project", metavar="NAME", help="Only runs of this project."),
-        click.option("--tag", "tags", multiple=True, metavar="TAG", help="Only runs with this tag; may be repeated."),
-        click.option("--model", metavar="NAME", help="Only runs of this model."),
-        click.option("--device", metavar="NAME", help="Only runs on this device."),
-        click.option("--runtime", metavar="NAME", help="Only runs with this runtime."),
-        click.option("--machine", metavar="NAME|ID", help="Only runs measured on this machine."),
-        click.option("--status", multiple=True, type=click.Choice(_STATUSES), help="Only runs with one of these."),
-        click.option("--since", metavar="WHEN", help="Only runs since then: 2h, 3d, 2025-11-01, 2025-11-01T08:30."),
-        click.option("--until", metavar="WHEN", help="Only runs before then."),
-        click.option("--search", "words", metavar="TEXT", help="Only runs whose names or tags match."),
-        click.option("--sort", default="-created", metavar="KEY",
-                     help="created, name, model, device, machine, author, batch, precision, threads, "
-                     "status, latency, ttft, tpot, tokens, memory; -KEY: "
-                     "the other way round."),
-        click.option("--limit", type=Whole(1, 10_000_000), default=50, help="Maximum number of runs to list."),
-        click.option("--after", metavar="MARK", help="Continue a list; the end of the list prints its MARK."),
-        store_option,
-    )):  # fmt: skip
-        function = option(function)
-    return function
+_filter_options = together(
+    click.option("--project", metavar="NAME", help="Only runs of this project."),
+    click.option("--tag", "tags", multiple=True, metavar="TAG", help="Only runs with this tag; may be repeated."),
+    click.option("--model", metavar="NAME", help="Only runs of this model."),
+    click.option("--device", metavar="NAME", help="Only runs on this device."),
+    click.option("--runtime", metavar="NAME", help="Only runs with this runtime."),
+    click.option("--machine", metavar="NAME|ID", help="Only runs measured on this machine."),
+    click.option("--status", multiple=True, type=click.Choice(_STATUSES), help="Only runs with one of these."),
+    click.option("--since", metavar="WHEN", help="Only runs since then: 2h, 3d, 2025-11-01, 2025-11-01T08:30."),
+    click.option("--until", metavar="WHEN", help="Only runs before then."),
+    click.option("--search", "words", metavar="TEXT", help="Only runs whose names or tags match."),
+    click.option(
+        "--sort",
+        default="-created",
+        metavar="KEY",
+        help="created, name, model, device, machine, author, batch, precision, threads, "
+        "status, latency, ttft, tpot, tokens, memory; -KEY: "
+        "the other way round.",
+    ),
+    click.option("--limit", type=Whole(1, 10_000_000), default=50, help="Maximum number of runs to list."),
+    click.option("--after", metavar="MARK", help="Continue a list; the end of the list prints its MARK."),
+    store_option,
+)
 
 
 @click.group("runs", cls=ListingGroup, invoke_without_command=True)

@@ -7,10 +7,8 @@ One zip holds the job, the model, our code and the packages of that device. `pyt
 import hashlib
 import io
 import json
-import os
 import re
 import sys
-import tempfile
 import time
 import zipfile
 from collections.abc import Iterator
@@ -28,6 +26,7 @@ from inferometer.hub.places.base import Closing, Handle, LocalFiles, Missing, Pl
 from inferometer.hub.places.requests import require_known
 from inferometer.hub.places.requirements import Need, needs_of
 from inferometer.hub.places.wheels import download_wheels, our_wheel, parse_target
+from inferometer.store.files import whole
 from inferometer.version import __version__
 
 HERE = "here"
@@ -152,19 +151,11 @@ def read_result(path: Path) -> JobResult:
 
 def _write_zip(path: Path, texts: dict[str, str], blobs: dict[str, bytes | Path]) -> int:
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
-        partial = Path(name)
-        try:
-            with os.fdopen(handle, "wb") as file, zipfile.ZipFile(file, "w") as archive:
-                for entry, text in texts.items():
-                    archive.writestr(entry, text, zipfile.ZIP_DEFLATED)
-                for sha256, source in blobs.items():  # stored as they are: weights and wheels do not shrink
-                    _add(archive, f"artifacts/{sha256}", source)
-            partial.chmod(0o644)
-            partial.replace(path)
-        finally:
-            partial.unlink(missing_ok=True)
+        with whole(path, mode=0o644) as file, zipfile.ZipFile(file, "w") as archive:
+            for entry, text in texts.items():
+                archive.writestr(entry, text, zipfile.ZIP_DEFLATED)
+            for sha256, source in blobs.items():  # stored as they are: weights and wheels do not shrink
+                _add(archive, f"artifacts/{sha256}", source)
         return path.stat().st_size
     except OSError as error:
         raise PlaceError(

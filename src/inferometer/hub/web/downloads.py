@@ -12,7 +12,7 @@ from inferometer.core.profile import Profile, Run
 from inferometer.hub.web import require_web
 from inferometer.hub.web.assets import Parts, bundled, html_report, own_assets, vega_bundle
 from inferometer.hub.web.guard.catalog_names import roofs_of
-from inferometer.hub.web.pages.run import held_of, page_explanation, run_values
+from inferometer.hub.web.pages.run import page_explanation, run_values
 from inferometer.hub.web.rendering import render_template
 from inferometer.measure.bench.measurement import Measurement
 from inferometer.store.values import Metric
@@ -196,7 +196,7 @@ _PHONE = 340  # pixels of a figure there
 
 
 def one_file(run: Run, profile: Profile, metrics: Sequence[Metric] = ()) -> str:
-    values = {**run_values(run, profile), "held": held_of(metrics), "graph": model_graph(profile)}
+    values = {**run_values(run, profile, metrics), "graph": model_graph(profile)}
     drawing = dataflow_svg(profile)
     explanation = page_explanation(profile, name=run.id)
     specs = {chart.name: chart.spec() for chart in values["charts"]}

@@ -8,7 +8,7 @@ from sqlalchemy import Connection, case, delete, func, insert, select, update
 from inferometer.core.errors import DomainError, UnknownNameError
 from inferometer.core.frozen import frozen
 from inferometer.store import names
-from inferometer.store.finding import project_id
+from inferometer.store.finding import project_id, value_of
 from inferometer.store.queue.rows import device_named, no_device
 from inferometer.store.queue.values import DEVICE_STATES, DeviceFault, DeviceState, Moment, NewDevice
 from inferometer.store.queue.wanted import valid_label
@@ -202,10 +202,8 @@ def faults_of(connection: Connection, name: str, most: int) -> tuple[DeviceFault
     kept = fleet_faults.c.document.is_not(None).label("kept")
     columns = (fleet_faults.c.device, fleet_faults.c.job_id, fleet_faults.c.at_us, fleet_faults.c.reason, kept)
     query = select(*columns).where(fleet_faults.c.device == name).order_by(fleet_faults.c.at_us.desc()).limit(most)
-    return tuple(
-        DeviceFault(device=row.device, job=row.job_id, at=row.at_us / 1e6, reason=row.reason, kept=bool(row.kept))
-        for row in connection.execute(query)
-    )
+    rows = connection.execute(query).mappings()
+    return tuple(value_of(DeviceFault, row, kept=bool(row["kept"])) for row in rows)
 
 
 def faults_since(connection: Connection, since_us: int) -> dict[str, int]:

@@ -14,6 +14,7 @@ from inferometer.core.frozen import frozen
 from inferometer.core.job import FINAL, Job, JobEnd, JobEvent, JobResult, JobState
 from inferometer.core.units import format_duration
 from inferometer.store import names, writing
+from inferometer.store.finding import value_of
 from inferometer.store.queue import devices, events, shares
 from inferometer.store.queue.leasing import held_row, others_can
 from inferometer.store.queue.rows import devices_of, job_of, no_job, packed_result, unpacked_job, unpacked_result
@@ -431,28 +432,16 @@ def job_document(connection: Connection, job_id: str) -> Job:
 def checks_of(connection: Connection, device: str, most: int) -> tuple[LeaseCheck, ...]:
     """The newest checks of a device, oldest first."""
     query = select(fleet_checks).where(fleet_checks.c.device == device).order_by(fleet_checks.c.at_us.desc())
-    rows = connection.execute(query.limit(most)).all()
-    return tuple(_check(row) for row in reversed(rows))
-
-
-def _check(row: Any) -> LeaseCheck:
-    return LeaseCheck(
-        before_s=row.before_s,
-        after_s=row.after_s,
-        moved=row.moved,
-        waited_s=row.waited_s,
-        device=row.device,
-        job=row.job_id,
-        at=row.at_us / 1e6,
-    )
+    rows = connection.execute(query.limit(most)).mappings().all()
+    return tuple(value_of(LeaseCheck, row) for row in reversed(rows))
 
 
 def checks_since(connection: Connection, since_us: int, most: int) -> dict[str, list[LeaseCheck]]:
     """The newest checks of every device since a time, oldest first."""
     query = select(fleet_checks).where(fleet_checks.c.at_us >= since_us).order_by(fleet_checks.c.at_us)
     found: dict[str, list[LeaseCheck]] = {}
-    for row in connection.execute(query):
-        found.setdefault(row.device, []).append(_check(row))
+    for row in connection.execute(query).mappings():
+        found.setdefault(row["device"], []).append(value_of(LeaseCheck, row))
     return {device: checks[-most:] for device, checks in found.items()}
 
 

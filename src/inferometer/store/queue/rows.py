@@ -11,7 +11,7 @@ from sqlalchemy import ColumnElement, Connection, RowMapping, Select, literal_co
 from inferometer.core.codec import decode, encode
 from inferometer.core.errors import UnknownNameError
 from inferometer.core.job import Job, JobEvent, JobResult
-from inferometer.store.finding import seconds
+from inferometer.store.finding import value_of
 from inferometer.store.queue.values import FleetDevice, JobRow
 from inferometer.store.queue.wanted import read as read_wanted
 from inferometer.store.tables import HELD_ONLY, fleet_device_projects, fleet_devices, fleet_jobs, fleet_wants, projects
@@ -32,36 +32,8 @@ def jobs_query() -> Select[Any]:
 
 
 def job_row(row: Mapping[str, Any] | RowMapping) -> JobRow:
-    return JobRow(
-        id=row["id"],
-        key=row["key"],
-        project=row["project"],
-        user=row["user"],
-        verb=row["verb"],
-        state=row["state"],
-        wanted=read_wanted(row["wanted"]),
-        priority=row["priority"],
-        attempts=row["attempts"],
-        created=row["created_us"] / 1e6,
-        name=row["name"],
-        model=row["model"],
-        runtime=row["runtime"],
-        reason=row["reason"],
-        device=row["device"],
-        lease=row["lease"],
-        lease_until=seconds(row["lease_until_us"]),
-        not_before=row["not_before_us"] / 1e6,
-        leased=seconds(row["leased_us"]),
-        ended=seconds(row["ended_us"]),
-        cancelling=row["cancel_us"] is not None,
-        expected_s=row["expected_s"],
-        expected_from=row["expected_from"],
-        moved=row["moved"],
-        run=row["run_id"],
-        events=row["events"],
-        heard=seconds(row["heard_us"]),
-        late=row["late_us"] is not None,
-    )
+    late, cancelling = row["late_us"] is not None, row["cancel_us"] is not None
+    return value_of(JobRow, row, wanted=read_wanted(row["wanted"]), late=late, cancelling=cancelling)
 
 
 def jobs_in_sight(sight: Sight | None) -> list[ColumnElement[bool]]:
@@ -130,21 +102,10 @@ def no_device(connection: Connection, name: str, sight: Sight | None = None) -> 
 
 
 def device_of(row: RowMapping) -> FleetDevice:
-    return FleetDevice(
-        name=row["name"],
-        user=row["user"],
-        labels=labels_of(row["labels"]),
-        facts=msgspec.json.decode(row["facts"]) if "facts" in row else {},
-        version=row["version"],
-        state=row["state"],
-        reason=row["reason"],
-        failures=row["failures"],
-        skew_s=row["skew_us"] / 1e6,
-        registered=row["registered_us"] / 1e6,
-        heartbeat=row["heartbeat_us"] / 1e6,
-        job=row["job"],
-        probing=row["probe_us"] is not None and bool(row["probes"]),
-        everyone=row["everyone"],
+    facts = msgspec.json.decode(row["facts"]) if "facts" in row else {}
+    probing = row["probe_us"] is not None and bool(row["probes"])
+    return value_of(
+        FleetDevice, row, labels=labels_of(row["labels"]), facts=facts, skew_s=row["skew_us"] / 1e6, probing=probing
     )
 
 

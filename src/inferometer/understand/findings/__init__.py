@@ -10,43 +10,23 @@ from inferometer.core.finding import CODES, SEVERITIES, Finding
 from inferometer.core.frozen import frozen
 from inferometer.understand.case import Case
 from inferometer.understand.findings import bounds, overheads, times
-from inferometer.understand.findings import bounds as placement
-from inferometer.understand.findings import overheads as tokens
 
 __all__ = ["FINDERS", "Finder", "findings_of"]
 
 Finder = Callable[[Case], Finding | None]
 
-FINDERS: dict[str, Finder] = {
-    "attention.grows": tokens.attention_grows,
-    "batch.small": bounds.batch_small,
-    "communication.bound": overheads.communication_bound,
-    "compute.bound": bounds.compute_bound,
-    "environment.noisy": times.environment_noisy,
-    "experts.imbalance": tokens.experts_imbalance,
-    "host.copies": overheads.host_copies,
-    "host.gap": overheads.host_gap,
-    "latency.drift": times.latency_drift,
-    "latency.first-token": tokens.latency_first_token,
-    "latency.tail": times.latency_tail,
-    "launch.bound": overheads.launch_bound,
-    "layout.moves": overheads.layout_moves,
-    "load.dominates": times.load_dominates,
-    "load.storage-bound": times.load_storage_bound,
-    "memory.bound": bounds.memory_bound,
-    "memory.does-not-fit": placement.memory_does_not_fit,
-    "memory.kv-cache": placement.memory_kv_cache,
-    "memory.nearly-full": placement.memory_nearly_full,
-    "op.dominates": times.op_dominates,
-    "optimisation.off": times.optimisation_off,
-    "outputs.wrong": times.outputs_wrong,
-    "padding.waste": overheads.padding_waste,
-    "placement.fallback": placement.placement_fallback,
-    "quantisation.overhead": overheads.quantisation_overhead,
-    "threads.too-few": placement.threads_too_few,
-    "threads.too-many": placement.threads_too_many,
-    "utilisation.low": bounds.utilisation_low,
-}
+
+def _finders() -> dict[str, Finder]:
+    """Each function of these modules from a Case to a Finding, by its code: memory_kv_cache finds memory.kv-cache."""
+    functions = [each for module in (bounds, overheads, times) for each in vars(module).items()]
+    return {
+        name.replace("_", ".", 1).replace("_", "-"): function
+        for name, function in functions
+        if not name.startswith("_") and getattr(function, "__annotations__", {}).get("return") == Finding | None
+    }
+
+
+FINDERS = _finders()
 _IN_DOUBT = ("outputs.wrong", "memory.does-not-fit", "environment.noisy")  # they cast doubt on every other number
 _ONCE = ("load.dominates", "load.storage-bound")  # their seconds are paid once, not in a request
 

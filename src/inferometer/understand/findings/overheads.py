@@ -84,7 +84,7 @@ def host_gap(case: Case) -> Finding | None:
 
 
 def _captured(case: Case) -> str | None:
-    """The change to the engine of the same library that replays a whole step, where a device waits for its host."""
+    """The change to the same library's engine that replays whole steps, for a device that waits for its host."""
     own = None if case.unit in {None, "cpu"} else known_engine(case.profile.runtime or "")
     if own is None or own.module is None or runtime_effects(own.name).execution == "captured":
         return None

@@ -188,7 +188,7 @@ def outputs_wrong(case: Case) -> Finding | None:
             nll_drift_nats=checked.nll_drift,
         ),
         advice="Find the format or the op that changes them before looking at speed: try f32, another provider, and "
-        "`inferometer verify` layer by layer.",
+        "`inferometer profile --verify` layer by layer.",
         stake_s=case.request_s,
     )
 

@@ -101,7 +101,7 @@ def _worded(shares: Mapping[str, Any]) -> dict[str, Any]:
     return words
 
 
-def accuracy_chart(rows: Sequence[Mapping[str, Any]], *, title: str = "Predicted against measured") -> dict[str, Any]:
+def accuracy_chart(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """Each case a dot with its interval, on logarithmic axes; on the line the prediction is right.
 
     A row has measured_s, predicted_s, low_s, high_s, runtime, phase and what names it.
@@ -133,7 +133,8 @@ def accuracy_chart(rows: Sequence[Mapping[str, Any]], *, title: str = "Predicted
     shown = {"data": {"values": values}, "layer": [bars, dots]}
     shown["encoding"] = {"x": {"field": "measured_s", "title": "measured, seconds", **seconds}}
     body = {"width": 560, "height": 520, "layer": [line, shown]}
-    return spec(title=title, subtitle=f"{len(rows)} cases with their 80 % intervals", body=body)
+    subtitle = f"{len(rows)} cases with their 80 % intervals"
+    return spec(title="Predicted against measured", subtitle=subtitle, body=body)
 
 
 def accuracy_page(sections: Sequence[tuple[str, str, ReportTable]]) -> str:

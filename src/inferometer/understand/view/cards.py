@@ -36,12 +36,14 @@ class View:
     """What is shown of a value, wherever it is shown: no renderer knows more of the value than this.
 
     `more` are tables that a page has room for and a terminal has not; `charts` make SVG, where charts can be drawn.
+    `timeline` is drawn in letters, under its title.
     """
 
     card: Card
     tables: tuple[ReportTable, ...] = ()
     more: tuple[ReportTable, ...] = ()
     charts: tuple[Callable[[], str], ...] = ()
+    timeline: str | None = None
 
 
 class CitedSources:
@@ -193,13 +195,16 @@ _LAYOUTS = {
     "Device": ("cards", "device_card"),
     "Fit": ("serving", "memory_card"),
     "Measurement": ("measured", "measurement_card"),
+    "Recording": ("spans_page", "recording_view"),
     "Rows": ("sweeps", "sweep_view"),
     "ServingAnswer": ("serving", "serving_card"),
 }
 
 
 def view_of(value: Any) -> View:
-    """The headline, the tables and the charts of a profile, a comparison, a measurement, a device, a fit, a sweep."""
+    """The headline, the tables and the charts of a profile, a comparison, a recording, a device, a fit, a sweep."""
+    if isinstance(value, View):
+        return value
     module, name = _profile_layout(value) if type(value).__name__ == "Profile" else _LAYOUTS[type(value).__name__]
     shown = getattr(import_module(f"inferometer.understand.view.{module}"), name)(value)
     return shown if isinstance(shown, View) else View(card=shown)

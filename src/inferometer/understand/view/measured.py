@@ -81,7 +81,7 @@ def _statistics(summary: Summary) -> Iterator[Fact]:
 
 
 def percentile_fact(samples: Sequence[float], percent: float, of: str = "") -> Fact:
-    """A percentile that was asked for. Where no reading bounds it from above (or below), it is said to be open."""
+    """A percentile that was asked for. An end of its interval that no reading bounds is called open."""
     found = percentile_between(samples, percent / 100)
     label = f"p{percent:g}{of and f' {of}'}"
     more = f"of {counted(found.count, 'run')}; about {found.needed} would close the interval"
@@ -146,10 +146,15 @@ def metric_words(name: str) -> str:
 def comparison_table(comparison: Comparison, *, most: int | None = _MOST_OPS) -> ReportTable:
     """A row for each metric, then the ops that changed by the most seconds; None shows all of them."""
     ops = _largest_changes(comparison)
-    shown, left = ops[:most], max(len(ops) - len(ops[:most]), 0)
-    more = [f"{counted(left, 'more op')} changed by less: --all shows all of them."] if left else []
-    rows = tuple(_row(metric) for metric in (*comparison.metrics, *shown))
-    return ReportTable(columns=_COLUMNS, rows=rows, note="\n".join([*more, *comparison.notes]), bars=_BARS)
+    left = len(ops) - len(ops[:most])
+    rows = tuple(metric_row(metric) for metric in (*comparison.metrics, *ops[:most]))
+    return ReportTable(
+        columns=_COLUMNS,
+        rows=rows,
+        note="\n".join(comparison.notes) or None,
+        left=f"{counted(left, 'more op')} changed by less" if left else None,
+        bars=_BARS,
+    )
 
 
 def comparison_view(comparison: Comparison, *, most: int | None = _MOST_OPS) -> View:
@@ -172,7 +177,8 @@ def _largest_changes(comparison: Comparison) -> list[ComparedMetric]:
     return sorted(comparison.ops, key=lambda op: -abs((op.b or 0.0) - (op.a or 0.0)))
 
 
-def _row(metric: ComparedMetric) -> Mapping[str, Any]:
+def metric_row(metric: ComparedMetric) -> Mapping[str, Any]:
+    """A metric or an op as text, with what a page draws and colours it by."""
     return {
         "name": f"{metric.phase}/{metric.name}" if metric.phase else metric_words(metric.name),
         "a_text": format_quantity(metric.a, metric.unit),
@@ -181,7 +187,8 @@ def _row(metric: ComparedMetric) -> Mapping[str, Any]:
         "p_text": None if metric.p_value is None else f"{metric.p_value:.2g}",
         "verdict_text": verdict_text(metric.verdict),
         "why": metric.reason,
-        **{name: getattr(metric, name) for name in ("ratio", "low", "high", "verdict")},  # for the bars of a page
+        "tone": {"faster": "good", "slower": "bad"}.get(metric.verdict, "quiet"),
+        **{name: getattr(metric, name) for name in ("ratio", "low", "high", "verdict")},
     }
 
 
@@ -196,12 +203,12 @@ def _ratio(metric: ComparedMetric) -> str | None:
 def comparison_markdown(comparison: Comparison) -> str:
     """For a pull request: the verdict, the metrics, the ops folded away, the notes."""
     main = comparison.main
-    metrics = ReportTable(columns=_COLUMNS, rows=tuple(_row(metric) for metric in comparison.metrics))
+    metrics = ReportTable(columns=_COLUMNS, rows=tuple(metric_row(metric) for metric in comparison.metrics))
     verdict = verdict_text(main.verdict)
     parts = [f"### {_MARKS[main.verdict]} {verdict}", "", headline(comparison), "", render(metrics, "md")]
     if comparison.ops:
         changed = [op for op in comparison.ops if op.verdict in {"faster", "slower"}]
-        rows = tuple(_row(op) for op in sorted(_largest_changes(comparison), key=lambda op: op not in changed))
+        rows = tuple(metric_row(op) for op in sorted(_largest_changes(comparison), key=lambda op: op not in changed))
         summary = f"{len(changed)} of {counted(len(comparison.ops), 'op')} changed"
         table = render(ReportTable(columns=_COLUMNS, rows=rows), "md")
         parts += ["", f"<details><summary>{summary}</summary>", "", table, "", "</details>"]

@@ -23,7 +23,9 @@ _LONG = 48  # letters, from which on a cell breaks its lines
 def view_html(value: Any) -> str:
     """What `view_of` lays out: the headline, the tables with their bars, and charts where they can be drawn."""
     view = view_of(value)
-    return _block(_card(view.card), *map(_table, (*view.tables, *view.more)), *map(_chart, view.charts))
+    tables = map(_table, (*view.tables, *view.more))
+    bars = f"<pre>{escape(view.timeline)}</pre>" if view.timeline else ""
+    return _block(_card(view.card), *tables, bars, *map(_chart, view.charts))
 
 
 def _chart(make: Callable[[], str]) -> str:
@@ -104,8 +106,8 @@ def _card(card: Card) -> str:
     )
     notes = "".join(f"<li>{escape(source)}</li>" for source in card.sources)
     listed = f"<ol>{notes}</ol>" if notes else ""
-    under = f"<br>{escape(card.subtitle)}" if card.subtitle else ""
-    return f"<p><b>{escape(card.title)}</b>{under}</p>{rows and f'<table>{rows}</table>'}{listed}"
+    heading = "<br>".join(filter(None, (card.title and f"<b>{escape(card.title)}</b>", escape(card.subtitle))))
+    return f"<p>{heading}</p>{rows and f'<table>{rows}</table>'}{listed}"
 
 
 def _table(table: ReportTable) -> str:

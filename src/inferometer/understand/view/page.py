@@ -109,7 +109,7 @@ class Chart:
 
 @frozen
 class LoadPage:
-    """What a load test has in the place of phases and layers."""
+    """A load test's levels, latencies and remarks, in place of phases and layers."""
 
     warnings: tuple[str, ...]
     remarks: tuple[str, ...]
@@ -148,7 +148,7 @@ class PageView:
 
 
 def page_of(profile: Profile, roofs: JudgedBy | None = None) -> PageView:
-    """`roofs` are what rooflines are drawn under: whoever asks decides which devices may be looked up."""
+    """Rooflines are drawn under `roofs`; the caller decides which devices may be looked up for them."""
     served = profile.served
     result = load_result(served) if served is not None and served.levels else None
     return PageView(

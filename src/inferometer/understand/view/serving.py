@@ -183,9 +183,8 @@ def runnable_table(answer: Runnable) -> ReportTable:
 
 # What a plan shows: the best one as a card, and a row a plan. They take the documents that plans are.
 
-_PLAN = (
-    Column(key="device", heading="device"),
-    Column(key="count", heading="devices", exact=True),
+# How a replica runs: in every table of plans.
+_HOW = (
     Column(key="runtime", heading="engine"),
     Column(key="weights", heading="weights"),
     Column(key="kv", heading="cache"),
@@ -194,6 +193,11 @@ _PLAN = (
     Column(key="pp", heading="PP", exact=True),
     Column(key="ep", heading="EP", exact=True),
     Column(key="dp", heading="DP", exact=True),
+)
+_PLAN = (
+    Column(key="device", heading="device"),
+    Column(key="count", heading="devices", exact=True),
+    *_HOW,
     Column(key="replicas", heading="replicas", exact=True),
     Column(key="readers", heading="readers", exact=True),
     Column(key="reader_tp", heading="their TP", exact=True),
@@ -218,14 +222,7 @@ _FRONT = (
     Column(key="tokens_per_s_per_device", heading="a device", unit="1"),
     Column(key="ttft_s", heading="first token", unit="s"),
     Column(key="device", heading="device"),
-    Column(key="runtime", heading="engine"),
-    Column(key="weights", heading="weights"),
-    Column(key="kv", heading="cache"),
-    Column(key="drafts", heading="drafts"),
-    Column(key="tp", heading="TP", exact=True),
-    Column(key="pp", heading="PP", exact=True),
-    Column(key="ep", heading="EP", exact=True),
-    Column(key="dp", heading="DP", exact=True),
+    *_HOW,
     Column(key="at_once", heading="at once", exact=True),
 )
 _EDGE = (

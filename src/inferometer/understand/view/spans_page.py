@@ -7,7 +7,7 @@ import csv
 import io
 import re
 from collections.abc import Callable, Iterable, Iterator
-from html import escape
+from dataclasses import replace
 from typing import Any
 
 import msgspec
@@ -22,11 +22,14 @@ from inferometer.measure.spans.nest import Floats, Ints, covered_ns
 from inferometer.measure.spans.power import uses
 from inferometer.measure.spans.recording import DEVICE, Recording
 from inferometer.measure.spans.span_stats import SpanStats, stats_of_all
+from inferometer.understand.view.cards import Card, View
 from inferometer.understand.view.dataflow import phase_tables
 from inferometer.understand.view.drawing import draw
+from inferometer.understand.view.exports import view_markdown
+from inferometer.understand.view.notebook import view_html
 from inferometer.understand.view.phrases import percent_number
 from inferometer.understand.view.render import render
-from inferometer.understand.view.table import Column, ReportTable, cell_text
+from inferometer.understand.view.table import Column, ReportTable
 
 # A recording as tables and text: the tree, the phases, the statistics, the time line; CSV and Markdown of them.
 
@@ -47,19 +50,32 @@ def report(recording: Recording, style: str = "full") -> str:
 def _full(recording: Recording) -> str:
     if len(recording) == 0:
         return "\n".join(["No spans were recorded.", *recording.run.notes])
+    view = recording_view(recording)
+    tables = (render(table, "table") for table in view.tables)
+    notes = "\n".join(f"Note: {note}" for note in view.card.sources)
+    return "\n\n".join(filter(None, (view.card.subtitle, *tables, view.timeline, notes)))
+
+
+def recording_view(recording: Recording) -> View:
+    """How much was recorded, its spans by path and by name, and its time line; with the drawing, where there is room.
+
+    What each phase consists of takes many times as long to work out: the page has it, and a report has not.
+    """
     everything = stats_of_all(recording)
-    parts = [headline(recording, names=len(everything))]
-    parts += [render(table, "table") for table in span_tables(recording, everything)]
-    notes = "\n".join(f"Note: {note}" for note in recording.run.notes)
-    return "\n\n".join([*parts, timeline(recording), *([notes] if notes else [])])
-
-
-def span_tables(recording: Recording, everything: list[SpanStats]) -> Iterator[ReportTable]:
-    yield tree_table(recording)
-    yield statistics_table(everything)
-    for table in (phase_table(recording), memory_table(everything), power_table(recording)):
-        if table is not None:
-            yield table
+    about = headline(recording, names=len(everything))
+    card = Card(title="", subtitle=about, facts=(), sources=tuple(recording.run.notes))
+    if not len(recording):
+        return View(card=card)
+    tables = (
+        tree_table(recording), statistics_table(everything), phase_table(recording), memory_table(everything),
+        power_table(recording),
+    )  # fmt: skip
+    return View(
+        card=card,
+        tables=tuple(table for table in tables if table is not None),
+        charts=(lambda: draw(flow(recording)),),
+        timeline=timeline(recording),
+    )
 
 
 def headline(recording: Recording, *, names: int | None = None) -> str:
@@ -177,10 +193,11 @@ _OPTIONAL = (
 )
 
 
-def statistics_table(everything: list[SpanStats], *, rows: int = _ROWS) -> ReportTable:
+def statistics_table(everything: list[SpanStats]) -> ReportTable:
     """One row a name. A percentile that so few calls cannot support is a dash."""
     shown = [
-        {column.key: getattr(stats, column.key) for column in (*_STATISTICS, *_OPTIONAL)} for stats in everything[:rows]
+        {column.key: getattr(stats, column.key) for column in (*_STATISTICS, *_OPTIONAL)}
+        for stats in everything[:_ROWS]
     ]
     columns = (*_STATISTICS, *(column for column in _OPTIONAL if any(row[column.key] for row in shown)))
     left = len(everything) - len(shown)
@@ -361,7 +378,7 @@ def _milliseconds(seconds: float) -> str:
 
 
 def _tail(name: str, seconds: Floats) -> str:
-    """A percentile whose interval so few measurements leave open: its value, where one lies beyond it, and its end."""
+    """A percentile that too few measurements close from above: its value, if one lies beyond it, and its lower end."""
     if not name.startswith("P"):
         return "– (too few measurements)"
     found = percentile_between(seconds.tolist(), int(name[1:]) / 100)
@@ -377,13 +394,7 @@ def text(recording: Recording) -> Iterable[bytes]:
 
 
 def markdown(recording: Recording) -> Iterable[bytes]:
-    yield b"# Profile\n\n" + headline(recording).replace("\n", "  \n").encode() + b"\n"
-    if len(recording):
-        for table in span_tables(recording, stats_of_all(recording)):
-            note = f"\n{table.note}\n" if table.note else ""
-            yield f"\n## {table.title}\n\n{render(table, 'md')}\n{note}".encode()
-        yield f"\n## Time line\n\n```text\n{timeline(recording).partition(chr(10))[2]}\n```\n".encode()
-    yield "".join(f"\n> {note}\n" for note in recording.run.notes).encode()
+    yield view_markdown(recording_view(recording), "Profile").encode()
 
 
 _CSV = (
@@ -407,22 +418,6 @@ def csv_rows(recording: Recording) -> Iterable[bytes]:
         yield piece.getvalue().encode()
 
 
-_STYLE = """
-:root { color-scheme: light; --ink: #1b2230; --soft: #5b6573; --line: #dde2e8; --paper: #fff; --band: #f5f7fa; }
-body { margin: 2rem auto; max-width: 74rem; padding: 0 1.5rem; color: var(--ink); background: var(--paper);
-  font: 15px/1.5 system-ui, -apple-system, "Segoe UI", Roboto, Helvetica, Arial, sans-serif; }
-h1 { font-size: 1.6rem; margin: 0 0 .3rem; } h2 { font-size: 1.1rem; margin: 2.2rem 0 .6rem; }
-p.lead { color: var(--soft); margin: 0 0 1.2rem; white-space: pre-line; }
-.scroll { overflow-x: auto; } svg { max-width: 100%; height: auto; }
-table { border-collapse: collapse; font-variant-numeric: tabular-nums; white-space: pre; }
-th, td { padding: .28rem .8rem; border-bottom: 1px solid var(--line); text-align: left; }
-th { font-weight: 600; color: var(--soft); border-bottom: 2px solid var(--ink); }
-td.number, th.number { text-align: right; } tbody tr:hover { background: var(--band); }
-pre { background: var(--band); padding: .9rem 1.1rem; overflow-x: auto; font-size: 13px; line-height: 1.35; }
-p.note { color: var(--soft); font-size: .92rem; }
-"""
-
-
 def statistics_document(recording: Recording) -> Iterator[bytes]:
     """The report's numbers for programs: SI units, the unit in the key, null where not known."""
     everything = stats_of_all(recording)
@@ -443,42 +438,21 @@ def statistics_document(recording: Recording) -> Iterator[bytes]:
     yield b"\n"
 
 
+_HEAD = """<!doctype html>
+<html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">
+<title>Profile</title><style>
+body { margin: 2rem auto; max-width: 74rem; padding: 0 1.5rem; font: 15px/1.5 system-ui, sans-serif; }
+table { border-collapse: collapse; font-variant-numeric: tabular-nums; } td, th { border-bottom: 1px solid #dde2e8; }
+td { white-space: pre; } svg { max-width: 100%; height: auto; } p { white-space: pre-line; }
+</style></head><body><h1>Profile</h1>
+"""
+
+
 def page(recording: Recording) -> Iterator[bytes]:
-    yield (
-        '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
-        '<meta name="viewport" content="width=device-width, initial-scale=1">'
-        f"<title>Profile</title><style>{_STYLE}</style></head><body>\n"
-        f'<h1>Profile</h1><p class="lead">{escape(headline(recording))}</p>\n'
-    ).encode()
+    view, drawing = recording_view(recording), ""
     if len(recording):
         run_flow = flow(recording)
-        yield f'<div class="scroll">{draw(run_flow)}</div>\n'.encode()
-        tables = [*span_tables(recording, stats_of_all(recording))]
-        tables += [table for phase in run_flow.phases for table in phase_tables(phase)]
-        for table in tables:
-            yield table_html(table).encode()
-        bars = timeline(recording).partition("\n")[2]
-        yield f"<h2>Time line</h2><pre>{escape(bars)}</pre>\n".encode()
-    yield "".join(f'<p class="note">{escape(note)}</p>\n' for note in recording.run.notes).encode()
-    yield b"</body></html>\n"
-
-
-def table_html(table: ReportTable) -> str:
-    marks = [' class="number"' if column.numeric else "" for column in table.columns]
-    head = "".join(
-        f"<th{mark}>{escape(column.heading)}</th>" for column, mark in zip(table.columns, marks, strict=True)
-    )
-    body = "\n".join(
-        "<tr>"
-        + "".join(
-            f"<td{mark}>{escape(cell_text(column, row.get(column.key)))}</td>"
-            for column, mark in zip(table.columns, marks, strict=True)
-        )
-        + "</tr>"
-        for row in table.rows
-    )
-    title = f"<h2>{escape(table.title)}</h2>" if table.title else ""
-    note = f'<p class="note">{escape(table.note)}</p>' if table.note else ""
-    return (
-        f'{title}<div class="scroll"><table><thead><tr>{head}</tr></thead>\n<tbody>{body}</tbody></table></div>{note}\n'
-    )
+        drawing = draw(run_flow)
+        phases = (table for phase in run_flow.phases for table in phase_tables(phase))
+        view = replace(view, more=tuple(phases), charts=())
+    yield f"{_HEAD}{drawing}{view_html(view)}</body></html>\n".encode()

@@ -131,7 +131,7 @@ def _quantity_text(value: float, unit: str) -> str:
 
 
 def share_text(share: float) -> str:
-    """`12.3 %`; what is many times the whole is said so: `830 ×`."""
+    """`12.3 %`; from ten times the whole on, a factor: `830 ×`."""
     return f"{100 * share:.1f} %" if abs(share) < 10 else f"{share:,.0f} ×"
 
 

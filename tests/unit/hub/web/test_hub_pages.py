@@ -341,7 +341,7 @@ def test_the_predict_page_has_a_field_for_every_flag_of_the_command(here):
     called = {"models": "model", "devices": "device", "sizes": "size", "calibration_file": "calibration",
               "changes": "what_if"}  # fmt: skip
     asked = {*FLAGS, *(called.get(parameter.name, parameter.name) for parameter in predict_command.params)}
-    shown = {"why"}  # of every answer: the page need not be asked
+    shown = {"why", "fit"}  # of every answer: the page need not be asked
     assert {name for name in asked - {"form", "help"} - shown if f'id="{name}"' not in page} == set()
 
 
@@ -608,10 +608,10 @@ def test_eight_runs_are_compared_in_one_table_with_what_differs(here):
     values = compare_values([here[0].get(run) for run in runs])
     latency = values["matrix"][0]
     assert (latency["name"], len(latency["cells"])) == ("latency", 7)
-    assert {cell["verdict"] for cell in latency["cells"]} == {"slower"}
+    assert {cell["verdict_text"] for cell in latency["cells"]} == {"slower"}
     assert values["differing"] == [("threads", [str(n) for n in range(8)])]
     load = next(row for row in values["matrix"] if row["name"] == "load")
-    assert load["cells"][0]["verdict"] == "no difference shown"  # the words of the command line
+    assert load["cells"][0]["verdict_text"] == "no difference shown"  # the words of the command line
     page = here[1].get("/compare", params={"run": [*reversed(runs)]}).text
     assert page.index("run 0") < page.index("run 1")  # the oldest is the baseline, however they were chosen
     chosen = here[1].get("/compare", params={"run": runs, "baseline": runs[3]}).text

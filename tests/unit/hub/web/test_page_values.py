@@ -268,7 +268,8 @@ def test_a_heading_makes_its_run_the_baseline_or_leaves_it_out():
 
 
 def metric(name, a, b, **more):
-    given = {"phase": None, "unit": "s", "ratio": None, "low": None, "high": None, "verdict": "same", "reason": ""}
+    given = {"phase": None, "unit": "s", "ratio": None, "low": None, "high": None, "p_value": None, "verdict": "same",
+             "reason": ""}  # fmt: skip
     return SimpleNamespace(name=name, a=a, b=b, **{**given, **more})
 
 
@@ -282,10 +283,9 @@ def test_a_matrix_has_a_row_a_metric_the_main_one_first_and_a_cell_a_run():
         ("tpot", True, "500 ms"), ("ttft", False, "1 s"), ("e2e", False, "–"),
     ]  # fmt: skip
     first = rows[0]["cells"]
-    assert [(cell["b"], cell["ratio"], cell["tone"]) for cell in first] == [
-        ("250 ms", "0.500", "good"), ("1 s", "2.000", "bad"),
+    assert [(cell["b_text"], cell["ratio_text"], cell["tone"]) for cell in first] == [
+        ("250 ms", "0.5 (0.4 – 0.6)", "good"), ("1 s", "2", "bad"),
     ]  # fmt: skip
-    assert (first[0]["interval"], first[1]["interval"]) == ("0.400 – 0.600", "")
     assert [cell is None for cell in rows[1]["cells"]] == [False, True]
     assert rows[2]["cells"][1]["tone"] == "quiet"
 
@@ -295,8 +295,9 @@ def test_layers_that_differ_most_come_first(monkeypatch):
     ops = [metric("small", 1.0, 1.1), metric("gone", 5.0, None), metric("slower", 1.0, 3.0)]
     made = SimpleNamespace(ops=ops, a="A", b="B", main=ops[0], metrics=[], notes=())
     found = compare_page._comparison_values(4, made)
-    assert [layer["name"] for layer in found["layers"]] == ["gone", "slower"]
-    assert (found["left"], found["index"], found["a"], found["b"]) == (1, 4, "A", "B")
+    assert [cells[0] for cells in found["table"]["rows"]] == ["gone", "slower"]
+    assert (found["left"], found["index"]) == ("1 more op changed by less", 4)
+    assert (found["a"], found["b"]) == ("A", "B")
 
 
 @pytest.mark.parametrize("name", TABLES)

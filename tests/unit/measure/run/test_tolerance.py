@@ -5,6 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from inferometer.core.errors import DomainError
 from inferometer.formats.resolve import read
 from inferometer.measure.run.tolerance import (
     Formats,
@@ -245,12 +246,23 @@ def test_the_likelihood_that_may_be_lost_follows_the_bits():
     assert found == pytest.approx([0.05, 0.05, 0.216, 0.51])
 
 
-def test_the_command_offers_only_what_a_verification_uses():
-    from inferometer.cli.commands.verify import command
+def test_the_command_takes_only_what_a_verification_uses():
+    from inferometer.cli.commands.profile import _OF_OUTPUTS, command
 
-    offered = {option.name for option in command.params}
-    assert {"runtime", "unit", "seed", "prompt", "relative"} <= offered
-    assert offered.isdisjoint({"runs", "seconds", "warmup", "no_shape", "no_guard", "strict", "depth"})
+    assert {"runtime", "unit", "seed", "prompt", "relative"} <= _OF_OUTPUTS
+    others = {option.name: option for option in command.params if option.name not in _OF_OUTPUTS}
+    assert {"runs", "seconds", "warmup", "no_shape", "no_guard", "strict", "depth", "project", "against"} <= {*others}
+    for name in ("no_shape", "no_guard", "strict", "no_store", "dataflow"):
+        given = others[name].opts[-1]
+        with pytest.raises(DomainError, match=f"{given} is of a measurement"):
+            command.main(["m.onnx", "--outputs-only", "--verify", "onnxruntime", given], standalone_mode=False)
+
+
+def test_limits_are_for_a_verification_by_itself():
+    from inferometer.cli.commands.profile import command
+
+    with pytest.raises(DomainError, match="--cosine is a limit for --outputs-only"):
+        command.main(["m.onnx", "--verify", "onnxruntime", "--cosine", "0.9"], standalone_mode=False)
 
 
 def test_the_unit_is_not_asked_of_the_reference(monkeypatch):

@@ -10,7 +10,7 @@ import pytest
 import inferometer as im
 from inferometer.understand.view import notebook, render, terminal
 from inferometer.understand.view.cards import view_of
-from inferometer.understand.view.exports import markdown
+from inferometer.understand.view.exports import markdown, view_markdown
 from inferometer.understand.view.terminal import draw_card, draw_table
 
 LLAMA = im.predict("llama-3.2-1b", on="nvidia-h200", prompt=512, generate=32)
@@ -69,6 +69,21 @@ def test_a_value_shows_itself_as_a_whole_page_that_needs_nothing(value):
     assert not parser.open
     assert "<table" in page
     assert "\x1b" not in page
+
+
+def test_a_recording_is_laid_out_once_for_a_page_and_for_markdown():
+    profiler = im.Profiler(enabled=True)
+    with profiler.span("a <b>", unit="cpu", phase="decode"), profiler.span("inner"):
+        pass
+    view = view_of(profiler.recording())
+    page, text = notebook.view_html(view), view_markdown(view, "Profile")
+    parser = Balanced()
+    parser.feed(page)
+    assert not parser.open
+    assert "a &lt;b&gt;" in page
+    for title in [table.title for table in view.tables] + [view.timeline.partition("\n")[0]]:
+        assert title in page
+        assert f"**{title}**" in text
 
 
 @pytest.mark.parametrize("value", SHOWN.values(), ids=SHOWN)

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import msgspec
 from anyio import to_thread
 from fastapi import APIRouter, Query
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 from starlette.requests import Request
 from starlette.responses import FileResponse, Response
 
@@ -18,7 +18,8 @@ from inferometer.core.job import PROOF, JobEvent, JobResult
 from inferometer.hub.fleet.desk import FleetDesk, sender_of
 from inferometer.hub.fleet.uploads import Note
 from inferometer.hub.web.answers import ERRORS, HubError, answer, json_response
-from inferometer.hub.web.api.fleet import BINARY, JobId, Sha256, Short
+from inferometer.hub.web.api.bodies import AgentBody, Hash, Name, PathHash, PathId
+from inferometer.hub.web.api.fleet import BINARY
 from inferometer.hub.web.guard.people import user_of, visitor_of
 from inferometer.store.files import MOST_BYTES
 from inferometer.store.queue.devices import Registrar
@@ -28,8 +29,7 @@ PROTOCOL = 1  # what agents and hubs of different versions agree by
 _MOST_EVENTS = 1000
 
 
-class CalibrationFact(BaseModel):
-    model_config = ConfigDict(extra="ignore")
+class CalibrationFact(AgentBody):
     sha256: Annotated[str, Field(max_length=64)]
     device: Annotated[str, Field(max_length=200)] = ""
     runtime: Annotated[str, Field(max_length=200)] = ""
@@ -38,105 +38,91 @@ class CalibrationFact(BaseModel):
     document: dict[str, Any] | None = None
 
 
-class Facts(BaseModel):
+class Facts(AgentBody):
     """`device` is an inferometer.device document, to predict by; `machine` is what the machine is, for people."""
 
-    model_config = ConfigDict(extra="ignore")
-    machine: dict[str, Any] = {}
-    runtimes: dict[Short, str | None] = {}
+    machine: dict[str, Any] = Field(default={})
+    runtimes: dict[Name, str | None] = Field(default={})
     device: dict[str, Any] | None = None
-    calibrations: list[CalibrationFact] = []
+    calibrations: list[CalibrationFact] = Field(default=[])
     box: Annotated[str, Field(max_length=200)] = ""  # what holds a job there
 
 
-class Registration(BaseModel):
+class Registration(AgentBody):
     """What an agent says of its device. `now` is its clock, for the difference from ours.
 
     `probes`: it can be asked to run the reference alone.
     """
 
-    model_config = ConfigDict(extra="ignore")  # a newer agent may say more
-    name: Short
+    name: Name
     protocol: int = Field(ge=1, le=10**6)
-    labels: dict[Short, list[Short]] = Field(default={}, max_length=50)
+    labels: dict[Name, list[Name]] = Field(default={}, max_length=50)
     facts: Facts = Facts()
     version: Annotated[str, Field(max_length=100)] = ""
     probes: bool = False
     now: Annotated[float, Field(ge=0, le=1e11)]
 
 
-class Poll(BaseModel):
-    model_config = ConfigDict(extra="ignore")
-    device: Short
+class _OfDevice(AgentBody):
+    device: Name
+
+
+class _OfLease(_OfDevice):
+    lease: Annotated[str, Field(max_length=12)]
+
+
+class Poll(_OfDevice):
     wait_s: float = Field(default=0.0, ge=0, le=60)
 
 
-class Beat(BaseModel):
+class Beat(_OfDevice):
     """A sign of life; with a job and its lease, of the run as well. `wait_s`: until there is something to say."""
 
-    model_config = ConfigDict(extra="ignore")
-    device: Short
     job: Annotated[str, Field(pattern="^[0-9a-z]{12}$")] | None = None
     lease: Annotated[str, Field(max_length=12)] = ""
 
 
-class ToldEvent(BaseModel):
+class ToldEvent(AgentBody):
     """`count` is the agent's own, from 1 for each lease: what is sent twice is written once."""
 
-    model_config = ConfigDict(extra="ignore")
     count: int = Field(ge=1, le=10**9)
     event: dict[str, Any]
 
 
-class Told(BaseModel):
-    model_config = ConfigDict(extra="ignore")
-    device: Short
-    lease: Annotated[str, Field(max_length=12)]
+class Told(_OfLease):
     now: Annotated[float, Field(ge=0, le=1e11)]
     events: list[ToldEvent] = Field(max_length=_MOST_EVENTS)
 
 
-class Reference(BaseModel):
-    model_config = ConfigDict(extra="ignore")
+class Reference(AgentBody):
     before_s: float = Field(gt=0, le=1e6)
     after_s: float = Field(gt=0, le=1e6)
     moved: bool = False
     waited_s: float = Field(default=0.0, ge=0, le=1e9)
 
 
-class Brought(BaseModel):
+class Brought(_OfLease):
     """`result` is an inferometer.job-result document."""
 
-    model_config = ConfigDict(extra="ignore")
-    device: Short
-    lease: Annotated[str, Field(max_length=12)]
     result: dict[str, Any]
     reference: Reference | None = None
 
 
-class Probed(BaseModel):
+class Probed(_OfDevice):
     """The reference alone, in seconds; null: it could not be run."""
 
-    model_config = ConfigDict(extra="ignore")
-    device: Short
     reference_s: float | None = Field(default=None, gt=0, le=1e6)
 
 
-class Damaged(BaseModel):
+class Damaged(_OfLease):
     """A file of a job that arrived with another hash than it should have, or was not there."""
 
-    model_config = ConfigDict(extra="ignore")
-    device: Short
-    lease: Annotated[str, Field(max_length=12)]
-    sha256: Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
+    sha256: Hash
 
 
-class Returned(BaseModel):
+class Returned(_OfLease):
     """Why a job comes back. `fault`: something is wrong with the device, and not only its time over."""
 
-    model_config = ConfigDict(extra="ignore")
-    device: Short
-    lease: Annotated[str, Field(max_length=12)]
     reason: Annotated[str, Field(max_length=2000)]
     fault: bool = True
 
@@ -227,7 +213,7 @@ def _lease_document(lease: Lease) -> dict[str, Any]:
 def _add_work(api: APIRouter, desk: FleetDesk) -> None:
     @api.get("/artifacts/{sha256}", response_class=FileResponse, responses={206: {"description": "A part of it."}})
     def send_file(
-        request: Request, sha256: Sha256, device: Annotated[str, Query(min_length=1, max_length=100)]
+        request: Request, sha256: PathHash, device: Annotated[str, Query(min_length=1, max_length=100)]
     ) -> Response:
         """A file of the job that the device has now; with a Range header, from a byte on."""
         desk.owned(request, device)
@@ -236,7 +222,7 @@ def _add_work(api: APIRouter, desk: FleetDesk) -> None:
         return FileResponse(desk.artifacts.path(sha256), media_type="application/octet-stream")
 
     @api.post("/jobs/{job}/events", responses={200: json_response()})
-    def tell(request: Request, job: JobId, told: Told) -> Response:
+    def tell(request: Request, job: PathId, told: Told) -> Response:
         """What happens to a job, which is a sign of life too. Times are put right by the difference of the clocks."""
         desk.owned(request, told.device)
         skew = desk.skew_s(request, told.now)
@@ -247,8 +233,8 @@ def _add_work(api: APIRouter, desk: FleetDesk) -> None:
     @api.put("/jobs/{job}/files/{sha256}", responses={200: json_response()}, openapi_extra=BINARY)
     async def bring_file(  # noqa: PLR0913, PLR0917 - a piece of a file, and whose it is
         request: Request,
-        job: JobId,
-        sha256: Sha256,
+        job: PathId,
+        sha256: PathHash,
         device: Annotated[str, Query(min_length=1, max_length=100)],
         lease: Annotated[str, Query(max_length=12)],
         offset: Annotated[int, Query(ge=0, le=10**15)],
@@ -268,7 +254,7 @@ def _add_work(api: APIRouter, desk: FleetDesk) -> None:
         return answer(request, {"arrived": arrived, "complete": arrived == size})
 
     @api.post("/jobs/{job}/result", responses={200: json_response()})
-    def bring(request: Request, job: JobId, brought: Brought) -> Response:
+    def bring(request: Request, job: PathId, brought: Brought) -> Response:
         """The result of a job. It may be brought again until it is known to be here: it is stored once.
 
         One that cannot be an answer to the job is set aside (`doubt` says why), and the job is for another device.
@@ -286,7 +272,7 @@ def _add_work(api: APIRouter, desk: FleetDesk) -> None:
         return answer(request, {"stored": doubt is None, "again": not fresh, "doubt": doubt})
 
     @api.post("/jobs/{job}/damaged", responses={200: json_response()})
-    def complain(request: Request, job: JobId, said: Damaged) -> Response:
+    def complain(request: Request, job: PathId, said: Damaged) -> Response:
         """A file of the job is not what its name says. `damaged`: nor is the hub's own copy, and the job has ended."""
         desk.owned(request, said.device)
         desk.fleet.keep(job, said.lease, device=said.device)
@@ -295,7 +281,7 @@ def _add_work(api: APIRouter, desk: FleetDesk) -> None:
         return answer(request, {"damaged": desk.damaged(said.sha256, job)})
 
     @api.post("/jobs/{job}/return", responses={200: json_response()})
-    def give_back(request: Request, job: JobId, returned: Returned) -> Response:
+    def give_back(request: Request, job: PathId, returned: Returned) -> Response:
         """A job that the device cannot run after all: back into the queue."""
         desk.owned(request, returned.device)
         desk.fleet.give_back(job, returned.lease, returned.reason, counts=returned.fault, device=returned.device)

@@ -8,12 +8,13 @@ from collections.abc import Callable
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Query
-from pydantic import BaseModel, ConfigDict, Field, create_model
+from pydantic import Field, create_model
 from starlette.requests import Request
 from starlette.responses import Response
 
 from inferometer.core.codec import document
 from inferometer.hub.web.answers import ERRORS, HubError, answer, json_response
+from inferometer.hub.web.api.bodies import Body, Name
 from inferometer.hub.web.guard.catalog_names import catalog_device, catalog_model
 from inferometer.hub.web.guard.rules import Rules
 from inferometer.hub.web.pages.catalog import atlas_columns, device_rows, model_rows
@@ -24,7 +25,6 @@ from inferometer.predict.fields import Field as FieldOfQuestion
 from inferometer.predict.sweep.columns import COLUMNS
 from inferometer.understand.view.catalog_tables import CatalogTable, catalog_table, tables_table
 
-Name = Annotated[str, Field(min_length=1, max_length=100)]
 _TYPES: dict[str, Callable[[FieldOfQuestion], Any]] = {
     "whole": lambda field: Annotated[int, Field(ge=field.least, le=field.most)],
     "number": lambda _: Annotated[float, Field(gt=0, le=1e12, allow_inf_nan=False)],
@@ -48,28 +48,25 @@ def _listed(field: FieldOfQuestion) -> Any:
     return Annotated[list[_TYPES[field.takes](field)], Field(max_length=_MOST_LISTED)], []  # type: ignore[misc] # made
 
 
-_Fields: Any = create_model("_Fields", **{name: _taken(field) for name, field in FIELDS.items()})
-_Lists: Any = create_model("_Lists", **{name: _listed(field) for name, field in AXES.items()})
+_Fields: Any = create_model("_Fields", __base__=Body, **{name: _taken(field) for name, field in FIELDS.items()})
+_Lists: Any = create_model("_Lists", __base__=Body, **{name: _listed(field) for name, field in AXES.items()})
 
 
 class PredictRequest(_Fields):  # type: ignore[misc] # made from the table of fields
     """One model, some devices, and the fields of a question. What is not given is the model's default."""
 
-    model_config = ConfigDict(extra="forbid")
     model: Name
     devices: list[Name] = Field(min_length=1, max_length=16)
     ops: bool = False
 
 
-class CalculateRequest(BaseModel):
-    model_config = ConfigDict(extra="forbid")
+class CalculateRequest(Body):
     inputs: dict[str, Annotated[str, Field(max_length=2000)]] = Field(max_length=30)
 
 
 class SweepRequest(_Lists):  # type: ignore[misc] # made from the table of fields
     """The cross product of these lists. Those that are empty are left to the model."""
 
-    model_config = ConfigDict(extra="forbid")
     models: list[Name] = Field(min_length=1, max_length=32)
     devices: list[Name] = Field(min_length=1, max_length=_MOST_LISTED)
 

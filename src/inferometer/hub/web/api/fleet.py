@@ -6,8 +6,8 @@ from typing import Annotated, Any, Literal
 import anyio
 import msgspec
 from anyio import to_thread
-from fastapi import APIRouter, Path, Query
-from pydantic import BaseModel, ConfigDict, Field
+from fastapi import APIRouter, Query
+from pydantic import Field
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -18,6 +18,7 @@ from inferometer.hub.fleet.desk import FleetDesk
 from inferometer.hub.fleet.starting import queue_place
 from inferometer.hub.places.requests import require_known
 from inferometer.hub.web.answers import ERRORS, HubError, answer, json_response
+from inferometer.hub.web.api.bodies import Body, Bytes, Hash, LongName, Name, PathHash, PathId, PathName
 from inferometer.hub.web.guard.people import (
     acting,
     founding,
@@ -32,10 +33,6 @@ from inferometer.hub.web.guard.people import (
 from inferometer.store.queue.fleet import Trust
 from inferometer.store.queue.values import FleetDevice, JobRow, NewJob, Wanted, fails_often
 
-Sha256 = Annotated[str, Path(pattern="^[0-9a-f]{64}$")]
-JobId = Annotated[str, Path(pattern="^[0-9a-z]{12}$")]
-DeviceName = Annotated[str, Path(min_length=1, max_length=100)]
-Short = Annotated[str, Field(min_length=1, max_length=100)]
 State = Literal["queued", "preparing", "running", "done", "failed", "cancelled", "inconclusive"]
 _LOOK_S, _LOOK_MOST_S = 0.25, 1.0  # between two looks at a job's events, longer while nothing happens
 BINARY = {
@@ -46,39 +43,35 @@ BINARY = {
 }
 
 
-class Submission(BaseModel):
+class Submission(Body):
     """A job for the queue. `job` is an inferometer.job document; `device` a name, or labels that one must have."""
 
-    model_config = ConfigDict(extra="forbid")
     job: dict[str, Any]
-    device: Short | None = None
-    labels: dict[Short, Short] = Field(default={}, max_length=20)
-    project: Short = "default"
+    device: Name | None = None
+    labels: dict[Name, Name] = Field(default={}, max_length=20)
+    project: Name = "default"
     priority: int = Field(default=0, ge=-100, le=100)
-    name: Annotated[str, Field(min_length=1, max_length=200)] | None = None
-    tags: list[Short] = Field(default=[], max_length=50)
+    name: LongName | None = None
+    tags: list[Name] = Field(default=[], max_length=50)
 
 
-class NamedFile(BaseModel):
-    model_config = ConfigDict(extra="forbid")
-    sha256: Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
-    size_bytes: int = Field(ge=0, le=10**15)
+class NamedFile(Body):
+    sha256: Hash
+    size_bytes: Bytes
 
 
-class Again(BaseModel):
+class Again(Body):
     """Where to run a job once more: a device by name or by labels; without either, wherever the first could.
 
     `name` is what its run is called, if not as the first.
     """
 
-    model_config = ConfigDict(extra="forbid")
-    device: Short | None = None
-    labels: dict[Short, Short] = Field(default={}, max_length=20)
-    name: Annotated[str, Field(min_length=1, max_length=200)] | None = None
+    device: Name | None = None
+    labels: dict[Name, Name] = Field(default={}, max_length=20)
+    name: LongName | None = None
 
 
-class DeviceChange(BaseModel):
-    model_config = ConfigDict(extra="forbid")
+class DeviceChange(Body):
     state: Literal["ready", "maintenance", "quarantined"]
     reason: Annotated[str, Field(max_length=2000)] | None = None
 
@@ -105,11 +98,11 @@ def _add_devices(api: APIRouter, desk: FleetDesk) -> None:
         return answer(request, rows)
 
     @api.get("/devices/{name}", responses={200: json_response()})
-    def show_fleet_device(request: Request, name: DeviceName) -> Response:
+    def show_fleet_device(request: Request, name: PathName) -> Response:
         return answer(request, device_document(desk, desk.seen(request).device(name)))
 
     @api.patch("/devices/{name}", responses={200: json_response()})
-    def change_fleet_device(request: Request, name: DeviceName, change: DeviceChange) -> Response:
+    def change_fleet_device(request: Request, name: PathName, change: DeviceChange) -> Response:
         """Take a device out (`maintenance`, `quarantined`) or put it back (`ready`).
 
         Its owner may, and an owner of a project that it was given to.
@@ -122,7 +115,7 @@ def _add_devices(api: APIRouter, desk: FleetDesk) -> None:
         return answer(request, device_document(desk, device))
 
     @api.delete("/devices/{name}", status_code=204)
-    def forget_fleet_device(request: Request, name: DeviceName) -> Response:
+    def forget_fleet_device(request: Request, name: PathName) -> Response:
         """Forget a device. Jobs that only it could take fail. Its owner and administrators may."""
         desk.seen(request).device(name, facts=False)
         desk.owned(request, name)
@@ -130,7 +123,7 @@ def _add_devices(api: APIRouter, desk: FleetDesk) -> None:
         return Response(status_code=204)
 
     @api.put("/devices/{name}/projects/{project}", status_code=204)
-    def give_device(request: Request, name: DeviceName, project: DeviceName) -> Response:
+    def give_device(request: Request, name: PathName, project: PathName) -> Response:
         """Let a device take the jobs of a project. Its owner may, who must be a writer of that project."""
         desk.seen(request).device(name, facts=False)
         desk.owned(request, name)
@@ -141,7 +134,7 @@ def _add_devices(api: APIRouter, desk: FleetDesk) -> None:
         return Response(status_code=204)
 
     @api.delete("/devices/{name}/projects/{project}", status_code=204)
-    def take_device_back(request: Request, name: DeviceName, project: DeviceName) -> Response:
+    def take_device_back(request: Request, name: PathName, project: PathName) -> Response:
         """Let it take no more of them, and give back what it has. Its owner may, and an owner of the project."""
         device = desk.seen(request).device(name, facts=False)
         seen(request, desk.store).project(project)
@@ -199,14 +192,14 @@ def _add_jobs(api: APIRouter, desk: FleetDesk) -> None:
         return answer(request, [job_document(row) for row in rows])
 
     @api.get("/jobs/{job}", responses={200: json_response()})
-    def show_job(request: Request, job: JobId) -> Response:
+    def show_job(request: Request, job: PathId) -> Response:
         """The job as it is now; with its place in the queue while it waits there."""
         row = desk.seen(request).job(job)
         place = queue_place(desk.fleet, row) if row.state == "queued" else {}
         return answer(request, {**job_document(row), **place})
 
     @api.get("/jobs/{job}/document", responses={200: json_response()})
-    def show_job_document(request: Request, job: JobId) -> Response:
+    def show_job_document(request: Request, job: PathId) -> Response:
         """What was submitted: an inferometer.job document."""
         return answer(request, document(desk.seen(request).document(job)))
 
@@ -220,7 +213,7 @@ def _add_submissions(api: APIRouter, desk: FleetDesk) -> None:
         return answer(request, job_document(row), status=201 if fresh else 200, headers=headers)
 
     @api.post("/jobs/{job}/again", status_code=201, responses={201: json_response()})
-    def run_again(request: Request, job: JobId, again: Again) -> Response:
+    def run_again(request: Request, job: PathId, again: Again) -> Response:
         """Submit a job once more, on the same or another device."""
         row, first = desk.seen(request).job(job), desk.fleet.document(job)
         require_role(request, "writer", row.project)
@@ -238,7 +231,7 @@ def _add_submissions(api: APIRouter, desk: FleetDesk) -> None:
         return answer(request, job_document(made), status=201)
 
     @api.post("/jobs/{job}/cancel", responses={200: json_response()})
-    def cancel_job(request: Request, job: JobId) -> Response:
+    def cancel_job(request: Request, job: PathId) -> Response:
         """Take a job out of the queue, or have its device stop it. What it has measured is kept. May be repeated.
 
         Its submitter may, and an owner of its project.
@@ -283,7 +276,7 @@ def _add_progress(api: APIRouter, desk: FleetDesk) -> None:
     @api.get("/jobs/{job}/events", responses={200: json_response([None])})
     async def list_events(
         request: Request,
-        job: JobId,
+        job: PathId,
         after: Annotated[int, Query(ge=0, le=10**9)] = 0,
         wait_s: Annotated[float, Query(ge=0, le=60)] = 0.0,
         *,
@@ -304,7 +297,7 @@ def _add_progress(api: APIRouter, desk: FleetDesk) -> None:
             look_s = min(1.5 * look_s, _LOOK_MOST_S)
 
     @api.get("/jobs/{job}/result", responses={200: json_response()})
-    def show_result(request: Request, job: JobId, *, fetched: bool = False) -> Response:
+    def show_result(request: Request, job: PathId, *, fetched: bool = False) -> Response:
         """What came of a job: an inferometer.job-result document. `fetched` says that its submitter has it then."""
         row = desk.seen(request).job(job)
         result = desk.fleet.result(
@@ -326,7 +319,7 @@ def _add_files(api: APIRouter, desk: FleetDesk) -> None:
     @api.put("/artifacts/{sha256}", responses={200: json_response()}, openapi_extra=BINARY)
     async def send_piece(
         request: Request,
-        sha256: Sha256,
+        sha256: PathHash,
         offset: Annotated[int, Query(ge=0, le=10**15)],
         size: Annotated[int, Query(ge=0, le=10**15)],
     ) -> Response:

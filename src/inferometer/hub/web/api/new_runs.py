@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal
 from urllib.parse import quote
 
 from fastapi import APIRouter
-from pydantic import Base64Bytes, BaseModel, ConfigDict, Field, ValidationError
+from pydantic import Base64Bytes, Field, ValidationError
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -34,6 +34,7 @@ from inferometer.hub.places.requests import (
     require_known,
 )
 from inferometer.hub.web.answers import ERRORS, HubError, answer, json_response
+from inferometer.hub.web.api.bodies import Body, Bytes, Hash, LongName, Name
 from inferometer.hub.web.guard.people import founding, seen
 from inferometer.hub.web.guard.security import own_address
 from inferometer.hub.web.pages.fleet import device_choices
@@ -42,44 +43,39 @@ from inferometer.measure.run.model import MeasureRequest
 
 LONGEST_S = 3600.0  # of a calibration that a page starts
 _USUAL = "http://127.0.0.1:8077"  # where the command looks for a hub by itself
-Short = Annotated[str, Field(min_length=1, max_length=100)]
 Size = Annotated[int, Field(ge=1, le=10**9)]
 
 
-class SentFile(BaseModel):
-    model_config = ConfigDict(extra="forbid")
+class SentFile(Body):
     path: Annotated[str, Field(min_length=1, max_length=1000)]
-    sha256: Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
-    size_bytes: Annotated[int, Field(ge=0, le=10**15)]
+    sha256: Hash
+    size_bytes: Bytes
 
 
-class Wish(BaseModel):
+class Wish(Body):
     """A model by files that were sent, or by its name in the catalog, and how to run it."""
 
-    model_config = ConfigDict(extra="forbid")
-    model: Annotated[str, Field(min_length=1, max_length=200)]
+    model: LongName
     entry: Annotated[str, Field(max_length=1000)] = ""
-    files: Annotated[list[SentFile], Field(max_length=10_000)] = []
-    runtime: Short | None = None
-    precision: Short | None = None
-    sizes: Annotated[dict[Short, Size], Field(max_length=50)] = {}
+    files: list[SentFile] = Field(default=[], max_length=10_000)
+    runtime: Name | None = None
+    precision: Name | None = None
+    sizes: dict[Name, Size] = Field(default={}, max_length=50)
     generate: Size | None = None
-    quantise: Short | None = None  # prepare it in this format, for the engine of `device`
-    device: Short | None = None
-    project: Short = "default"
+    quantise: Name | None = None  # prepare it in this format, for the engine of `device`
+    device: Name | None = None
+    project: Name = "default"
 
 
-class ChosenFile(BaseModel):
+class ChosenFile(Body):
     """A file on somebody's machine. `head` are its first bytes; of a folder with many files the names say enough."""
 
-    model_config = ConfigDict(extra="forbid")
     path: Annotated[str, Field(min_length=1, max_length=1000)]
-    size_bytes: Annotated[int, Field(ge=0, le=10**15)]
+    size_bytes: Bytes
     head: Base64Bytes = b""
 
 
-class Source(BaseModel):
-    model_config = ConfigDict(extra="forbid")
+class Source(Body):
     url: Annotated[str, Field(min_length=1, max_length=2000)]
 
 
@@ -146,7 +142,7 @@ def router(desk: FleetDesk) -> APIRouter:
     def start(
         request: Request,
         verb: Literal["calibrate", "load"],
-        texts: Annotated[dict[Short, Annotated[str, Field(max_length=300)]], Field(max_length=20)],
+        texts: Annotated[dict[Name, Annotated[str, Field(max_length=300)]], Field(max_length=20)],
     ) -> Response:
         """What a form asks for: the job to submit, or the link to a load test that has begun."""
         return answer(request, _begun(desk, request, verb, texts))

@@ -5,13 +5,14 @@ import io
 from dataclasses import asdict, fields
 from typing import Annotated, Any, Literal
 
-from fastapi import APIRouter, Path, Query
-from pydantic import BaseModel, ConfigDict, Field
+from fastapi import APIRouter, Query
+from pydantic import Field
 from starlette.requests import Request
 from starlette.responses import Response
 
 from inferometer.core.errors import DomainError
 from inferometer.hub.web.answers import ERRORS, HubError, answer, json_response
+from inferometer.hub.web.api.bodies import Body, LongName, Name, PathId, PathName
 from inferometer.hub.web.guard.people import acting, author_of, owned_projects, require_role, seen, user_of, visitor_of
 from inferometer.hub.web.guard.rules import Rules
 from inferometer.store.audit import MOST_ENTRIES, AuditFilter
@@ -19,9 +20,6 @@ from inferometer.store.retention import Retention
 from inferometer.store.store import Store
 from inferometer.store.values import AuditEntry, Role, Scope, Visitor
 
-Name = Annotated[str, Field(min_length=1, max_length=100)]
-PathName = Annotated[str, Path(min_length=1, max_length=100)]
-Id = Annotated[str, Path(pattern="^[0-9a-z]{12}$")]
 _DAY_S = 86_400.0
 _MOST_COMPARED = 40
 _MOST_KEPT_S = 100 * 366 * _DAY_S
@@ -30,10 +28,9 @@ _TABLE["content"]["text/csv"] = {"schema": {"type": "string"}}
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")
 
 
-class NewTokenRequest(BaseModel):
+class NewTokenRequest(Body):
     """A token for whoever asks, or for `user` where an administrator asks. It may do no more than its maker."""
 
-    model_config = ConfigDict(extra="forbid")
     name: Name = "token"
     scopes: list[Literal["read", "write", "admin", "agent"]] = Field(default=["read"], min_length=1, max_length=4)
     days: float = Field(default=90, gt=0, le=366)
@@ -41,36 +38,32 @@ class NewTokenRequest(BaseModel):
     user: Name | None = None
 
 
-class MemberChange(BaseModel):
-    model_config = ConfigDict(extra="forbid")
+class MemberChange(Body):
     role: Role
 
 
-class ProjectSettings(BaseModel):
+class ProjectSettings(Body):
     """What to change in a project; the rest stays."""
 
-    model_config = ConfigDict(extra="forbid")
     open: bool | None = None
     writer_priority: Annotated[int, Field(ge=-100, le=100)] | None = None
     owner_priority: Annotated[int, Field(ge=-100, le=100)] | None = None
     description: Annotated[str, Field(max_length=2000)] | None = None
 
 
-class RetentionRules(BaseModel):
+class RetentionRules(Body):
     """For how many seconds what has ended is kept; null: for ever. Runs with one of `keep_tags` stay in any case."""
 
-    model_config = ConfigDict(extra="forbid")
     runs_s: Annotated[float, Field(gt=0, le=_MOST_KEPT_S)] | None = None
     artifacts_s: Annotated[float, Field(gt=0, le=_MOST_KEPT_S)] | None = None
     jobs_s: Annotated[float, Field(gt=0, le=_MOST_KEPT_S)] | None = None
     keep_tags: list[Name] = Field(default=[], max_length=50)
 
 
-class NewLink(BaseModel):
+class NewLink(Body):
     """A link to a run; with several, to their comparison, the baseline first."""
 
-    model_config = ConfigDict(extra="forbid")
-    runs: list[Annotated[str, Field(min_length=1, max_length=200)]] = Field(min_length=1, max_length=_MOST_COMPARED)
+    runs: list[LongName] = Field(min_length=1, max_length=_MOST_COMPARED)
     days: float = Field(default=7, gt=0, le=366)
 
 
@@ -104,7 +97,7 @@ def _add_tokens(api: APIRouter, store: Store) -> None:
         return answer(request, {**asdict(secret.token), "text": secret.text}, status=201)
 
     @api.delete("/tokens/{token}", tags=["people"], status_code=204)
-    def revoke_token(request: Request, token: Id) -> Response:
+    def revoke_token(request: Request, token: PathId) -> Response:
         """Revoke a token of mine, and end the sessions begun with it."""
         mine = {each.id: each for each in store.tokens(_whose(request))}
         if token not in mine:
@@ -118,7 +111,7 @@ def _add_tokens(api: APIRouter, store: Store) -> None:
         return answer(request, store.sessions(user_of(request)))
 
     @api.delete("/sessions/{session}", tags=["people"], status_code=204)
-    def end_session(request: Request, session: Id) -> Response:
+    def end_session(request: Request, session: PathId) -> Response:
         user = user_of(request)
         acting(request, store, "session.end", subject=session).end_session(session, user=user)
         return Response(status_code=204)
@@ -252,7 +245,7 @@ def _add_links(api: APIRouter, store: Store, rules: Rules) -> None:
         return answer(request, {"link": f"{base.rstrip('/')}/shared/{text}", "days": wanted.days}, status=201)
 
     @api.delete("/links/{link}", tags=["people"], status_code=204)
-    def revoke_link(request: Request, link: Id) -> Response:
+    def revoke_link(request: Request, link: PathId) -> Response:
         """End a link. Its maker may, and an owner of the project of a run that it shows."""
         mine = {each.id: each for each in _links_of(request, store)}
         if link not in mine:

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 
 from anyio import to_thread
 from fastapi import APIRouter, Query
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -17,6 +17,7 @@ from inferometer.core.codec import decode, document
 from inferometer.core.errors import DomainError, FormatError, SchemaError
 from inferometer.core.profile import Profile, Status
 from inferometer.hub.web.answers import ERRORS, HubError, ImportedRun, answer, json_response
+from inferometer.hub.web.api.bodies import Body, LongName
 from inferometer.hub.web.guard.people import acting, author_of, founding, require_change, seen, visitor_of
 from inferometer.hub.web.guard.rules import Rules
 from inferometer.hub.web.pages.compare import profiles_of
@@ -31,7 +32,6 @@ from inferometer.understand.view.runs import run_document
 
 _SORTS = tuple(sign + name for name in SORTS for sign in ("", "-"))
 Sort = Literal[_SORTS]  # type: ignore[valid-type] # made from the store's own table
-Name = Annotated[str, Field(min_length=1, max_length=200)]
 
 
 def _body(media_type: str, schema: dict[str, Any]) -> dict[str, Any]:
@@ -48,21 +48,19 @@ _PROFILE = {
 _JSON, _LINES, _ZIP = "application/json", "application/x-ndjson", "application/zip"
 
 
-class NewProject(BaseModel):
-    model_config = ConfigDict(extra="forbid")
-    name: Name
+class NewProject(Body):
+    name: LongName
     description: str | None = Field(default=None, max_length=2000)
 
 
-class RunChange(BaseModel):
+class RunChange(Body):
     """What to change in a run; the rest stays."""
 
-    model_config = ConfigDict(extra="forbid")
-    name: Name | None = None
-    add_tags: list[Name] = Field(default=[], max_length=50)
-    remove_tags: list[Name] = Field(default=[], max_length=50)
+    name: LongName | None = None
+    add_tags: list[LongName] = Field(default=[], max_length=50)
+    remove_tags: list[LongName] = Field(default=[], max_length=50)
     note: str | None = Field(default=None, max_length=4000)
-    project: Name | None = None
+    project: LongName | None = None
 
 
 def router(store: Store, rules: Rules) -> APIRouter:
@@ -146,9 +144,9 @@ def _add_profiles(api: APIRouter, store: Store, rules: Rules) -> None:
     )
     async def add_profile(
         request: Request,
-        project: Name = "default",
-        name: Name | None = None,
-        tag: Annotated[list[Name] | None, Query(max_length=50)] = None,
+        project: LongName = "default",
+        name: LongName | None = None,
+        tag: Annotated[list[LongName] | None, Query(max_length=50)] = None,
     ) -> Response:
         """Import a profile document as a finished run. It is on disk when the response comes."""
         _require_type(request, _JSON)
@@ -170,7 +168,9 @@ def _add_profiles(api: APIRouter, store: Store, rules: Rules) -> None:
         openapi_extra=_body(_LINES, _BINARY),
     )
     async def add_profiles(
-        request: Request, project: Name = "default", tag: Annotated[list[Name] | None, Query(max_length=50)] = None
+        request: Request,
+        project: LongName = "default",
+        tag: Annotated[list[LongName] | None, Query(max_length=50)] = None,
     ) -> Response:
         """Import many profile documents, one per line: all of them or none. The error names the line that is wrong."""
         _require_type(request, _LINES)
@@ -195,7 +195,7 @@ def _add_archives(api: APIRouter, store: Store, rules: Rules) -> None:
         responses={200: json_response(ImportedRun), 201: json_response(ImportedRun)},
         openapi_extra=_body(_ZIP, _BINARY),
     )
-    async def import_archive(request: Request, project: Name | None = None) -> Response:
+    async def import_archive(request: Request, project: LongName | None = None) -> Response:
         """Import an archive from `inferometer export`, or one that a program pushes.
 
         A run that is here already is not doubled (200); another one under its id is refused (409).

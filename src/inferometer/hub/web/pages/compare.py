@@ -10,11 +10,12 @@ from inferometer.core.errors import DomainError, InferometerError
 from inferometer.core.profile import Phase, Profile, Run
 from inferometer.core.request import kept_steps
 from inferometer.core.units import format_quantity
-from inferometer.measure.bench.compare import ComparedMetric, Comparison, compare
+from inferometer.hub.web.pages.run import shown_table
+from inferometer.measure.bench.compare import Comparison, compare
 from inferometer.understand.changes import changes_between, sentence_of
 from inferometer.understand.view.charts.render import COLOURS
 from inferometer.understand.view.charts.samples import difference_chart
-from inferometer.understand.view.measured import verdict_text
+from inferometer.understand.view.measured import comparison_table, metric_row, verdict_text
 from inferometer.understand.view.page import environment_text
 from inferometer.understand.view.phrases import formats_of
 
@@ -166,7 +167,7 @@ def _matrix(comparisons: Sequence[Comparison]) -> list[dict[str, Any]]:
         known = next(cell for cell in cells if cell is not None)
         main = any(each.metric == name for each in comparisons)
         text = "–" if known.a is None else format_quantity(known.a, known.unit)
-        others = [None if cell is None else _metric_row(cell) for cell in cells]
+        others = [None if cell is None else metric_row(cell) for cell in cells]
         rows.append({"name": name, "phase": phase, "main": main, "baseline": text, "cells": others})
     return sorted(rows, key=lambda row: not row["main"])
 
@@ -209,32 +210,8 @@ def _phase_of(profile: Profile, metric: str) -> Phase | None:
 
 
 def _comparison_values(index: int, comparison: Comparison) -> dict[str, Any]:
-    layers = sorted(comparison.ops, key=lambda op: -abs((op.b or 0.0) - (op.a or 0.0)))
+    table = comparison_table(comparison, most=_MOST_LAYERS)
     return {
-        "index": index,
-        "a": comparison.a,
-        "b": comparison.b,
-        "main": _metric_row(comparison.main),
-        "metrics": [_metric_row(metric) for metric in comparison.metrics],
-        "layers": [_metric_row(op) for op in layers[:_MOST_LAYERS]],
-        "left": max(0, len(layers) - _MOST_LAYERS),
-        "notes": comparison.notes,
-    }
-
-
-def _metric_row(metric: ComparedMetric) -> dict[str, Any]:
-    def text(value: float | None) -> str:
-        return "–" if value is None else format_quantity(value, metric.unit)
-
-    interval = "" if metric.low is None or metric.high is None else f"{metric.low:.3f} – {metric.high:.3f}"
-    return {
-        "name": metric.name,
-        "phase": metric.phase,
-        "a": text(metric.a),
-        "b": text(metric.b),
-        "ratio": "–" if metric.ratio is None else f"{metric.ratio:.3f}",
-        "interval": interval,
-        "verdict": verdict_text(metric.verdict),
-        "tone": {"faster": "good", "slower": "bad"}.get(metric.verdict, "quiet"),
-        "reason": metric.reason,
-    }
+        "index": index, "a": comparison.a, "b": comparison.b, "main": metric_row(comparison.main),
+        "table": shown_table(table), "left": table.left, "notes": comparison.notes,
+    }  # fmt: skip

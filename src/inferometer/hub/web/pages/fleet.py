@@ -13,7 +13,7 @@ from inferometer.hub.agent.facts import device_name
 from inferometer.hub.fleet.desk import FleetDesk
 from inferometer.hub.fleet.starting import queue_place, starts_in
 from inferometer.hub.web.guard.people import may, may_cancel, may_control, seen, visitor_of
-from inferometer.hub.web.pages.routes import html_page, with_error_page
+from inferometer.hub.web.pages.routes import html_page, page_routes
 from inferometer.store.queue.fleet import Fleet, grade
 from inferometer.store.queue.values import HELD, FleetDevice, JobRow, LeaseCheck, fails_often
 from inferometer.store.queue.wanted import fits
@@ -34,7 +34,7 @@ def fleet_routes(desk: FleetDesk) -> list[Route]:
         "/fleet/devices/{name}": pages.device,
         "/fleet/jobs/{job}": pages.job,
     }
-    return [Route(path, with_error_page(page), methods=["GET"]) for path, page in table.items()]
+    return page_routes(table)
 
 
 class FleetPages:

@@ -1,19 +1,16 @@
 """The pages of people and projects, and what a share link opens."""
 
 import re
-from collections.abc import Callable
-from typing import Any
 
 from starlette.requests import Request
-from starlette.responses import PlainTextResponse, Response
+from starlette.responses import Response
 from starlette.routing import Route
 
-from inferometer.core.profile import Profile, Run
+from inferometer.core.profile import Run
 from inferometer.hub.web.answers import HubError
-from inferometer.hub.web.caches import RunCache
 from inferometer.hub.web.guard.people import may, owned_projects, seen, user_of, visitor_of
 from inferometer.hub.web.guard.security import RateLimit, client_of
-from inferometer.hub.web.pages.routes import html_page, json_answer, with_error_page
+from inferometer.hub.web.pages.routes import RunParts, html_page, page_routes
 from inferometer.store.audit import AuditFilter
 from inferometer.store.store import Store
 from inferometer.store.values import ROLES, SCOPES
@@ -28,7 +25,7 @@ def people_routes(store: Store) -> list[Route]:
         "/projects/{project}/settings": pages.project,
         "/audit": pages.audit,
     }
-    return [Route(path, with_error_page(page), methods=["GET"]) for path, page in table.items()]
+    return page_routes(table)
 
 
 class PeoplePages:
@@ -108,22 +105,13 @@ def shared_routes(store: Store, wrong_tokens: RateLimit) -> list[Route]:
         "/shared/{link}/graph.json": pages.graph,
         "/shared/{link}/charts/{name}.json": pages.chart,
     }
-    return [Route(path, _private(with_error_page(page)), methods=["GET"]) for path, page in table.items()]
+    return page_routes(table, headers=_HEADERS)
 
 
-def _private(page: Callable[[Request], Response]) -> Callable[[Request], Response]:
-    def answered(request: Request) -> Response:
-        response = page(request)
-        response.headers.update(_HEADERS)
-        return response
-
-    return answered
-
-
-class SharedPages:
+class SharedPages(RunParts):
     def __init__(self, store: Store, wrong_tokens: RateLimit) -> None:
-        self._store, self._wrong_tokens = store, wrong_tokens
-        self._cache = RunCache(store)
+        super().__init__(store)
+        self._wrong_tokens = wrong_tokens
 
     def _runs(self, request: Request) -> list[Run]:
         text = request.path_params["link"]
@@ -134,11 +122,11 @@ class SharedPages:
             raise HubError(429 if slowed else 404, message, remedy="Ask whoever sent it for another.")
         return [self._cache.get(run)[0] for run in link.runs]
 
-    def _run(self, request: Request) -> tuple[Run, Profile]:
+    def _run_of(self, request: Request) -> Run:
         runs = self._runs(request)
         if len(runs) > 1 or runs[0].profile is None:
             raise HubError(404, "This link shows no such page.")
-        return runs[0], runs[0].profile
+        return runs[0]
 
     def page(self, request: Request) -> Response:
         runs = self._runs(request)
@@ -146,37 +134,10 @@ class SharedPages:
             from inferometer.hub.web.pages.compare import compare_values  # noqa: PLC0415 - charts, only where they are drawn
 
             return html_page("compare.html", "", shared=True, shares=False, **compare_values(runs))
-        from inferometer.hub.web.pages.run import HELD, PROGRESS, held_of, proof_of, run_values  # noqa: PLC0415 - as above
+        from inferometer.hub.web.pages.run import proof_of, run_values  # noqa: PLC0415 - as above
 
-        run, profile = self._run(request)
-        metrics = self._store.metrics(run.id)
-        shown = [metric for metric in metrics if metric.name not in {PROGRESS, HELD}]
-        values: dict[str, Any] = run_values(run, profile) | {"at": f"/shared/{request.path_params['link']}"}
-        proof = proof_of(self._store, run)
-        return html_page("shared_run.html", "", metrics=shown, held=held_of(metrics), proof=proof, **values)
-
-    def explanation(self, request: Request) -> Response:
-        run, _ = self._run(request)
-        _, explanation = self._cache.explanation(run.id)
-        return html_page("explanation.html", "", run=run, explanation=explanation)
-
-    def dataflow(self, request: Request) -> Response:
-        from inferometer.understand.view.drawing import dataflow_svg  # noqa: PLC0415 - as above
-
-        drawing = dataflow_svg(self._run(request)[1])
-        if drawing is None:
-            return PlainTextResponse("There is nothing to draw.\n", status_code=404)
-        return Response(drawing, media_type="image/svg+xml")
-
-    def graph(self, request: Request) -> Response:
-        from inferometer.understand.view.model_graph import model_graph  # noqa: PLC0415 - as above
-
-        return json_answer(model_graph(self._run(request)[1]))
-
-    def chart(self, request: Request) -> Response:
-        from inferometer.hub.web.downloads import exported_chart  # noqa: PLC0415 - as above
-
-        run, _ = self._run(request)
-        width = request.query_params.get("width", "")
-        wide = int(width) if width.isdecimal() and len(width) < 6 else None
-        return Response(exported_chart(run, request.path_params["name"], "json", wide), media_type="application/json")
+        run = self._run_of(request)
+        assert run.profile is not None  # noqa: S101 - `_run_of` asked for it
+        values = run_values(run, run.profile, self._store.metrics(run.id))
+        values |= {"at": f"/shared/{request.path_params['link']}", "proof": proof_of(self._store, run)}
+        return html_page("shared_run.html", "", **values)

@@ -190,19 +190,24 @@ def routes(store: Store, *, own_machine: bool = False) -> list[Route]:
         "/live": pages.live,
         "/timeline": pages.timeline,
     }
-    return [Route(path, with_error_page(page), methods=["GET"]) for path, page in table.items()]
+    return page_routes(table)
 
 
-def with_error_page(page: Page) -> Page:
-    """The page, or one that shows our error and its remedy."""
+def page_routes(table: Mapping[str, Page], headers: Mapping[str, str] | None = None) -> list[Route]:
+    """Each page at its address, all with these headers; our errors are a page too, with their remedy."""
 
-    def shown(request: Request) -> Response:
-        try:
-            return page(request)
-        except InferometerError as error:
-            return error_page(error)
+    def shown(page: Page) -> Page:
+        def answered(request: Request) -> Response:
+            try:
+                response = page(request)
+            except InferometerError as error:
+                response = error_page(error)
+            response.headers.update(headers or {})
+            return response
 
-    return shown
+        return answered
+
+    return [Route(path, shown(page), methods=["GET"]) for path, page in table.items()]
 
 
 def html_page(name: str, here: str, **values: Any) -> HTMLResponse:
@@ -215,10 +220,54 @@ def json_answer(value: Any) -> Response:
     return Response(data, media_type="application/json", headers={"cache-control": "private, max-age=600"})
 
 
-class Pages:
+class RunParts:
+    """What the page of a run loads after it is shown: of a run by its name, or of the one that a link shows."""
+
+    def __init__(self, store: Store) -> None:
+        self._store, self._cache = store, RunCache(store)
+
+    def _run_of(self, request: Request) -> Run:
+        return self._cache.get(request.path_params["run"], seen(request, self._store))[0]
+
+    def explanation(self, request: Request) -> Response:
+        """Pricing what-ifs takes a moment."""
+        run, explanation = self._cache.explanation(self._run_of(request).id)
+        return html_page("explanation.html", "", run=run, explanation=explanation)
+
+    def dataflow(self, request: Request) -> Response:
+        from inferometer.understand.view.drawing import dataflow_svg  # noqa: PLC0415 - the list needs no charts
+
+        profile = self._run_of(request).profile
+        drawing = None if profile is None else dataflow_svg(profile)
+        if drawing is None:
+            return PlainTextResponse("There is nothing to draw.\n", status_code=404)
+        return Response(drawing, media_type="image/svg+xml", headers={"cache-control": "private, max-age=600"})
+
+    def graph(self, request: Request) -> Response:
+        """The model as a graph with the rows of the layer table that its times are in; the run page draws it."""
+        from inferometer.understand.view.model_graph import model_graph  # noqa: PLC0415 - as above
+
+        profile = self._run_of(request).profile
+        if profile is None:
+            return PlainTextResponse("There is nothing to draw.\n", status_code=404)
+        return json_answer(model_graph(profile))
+
+    def chart(self, request: Request) -> Response:
+        from inferometer.hub.web.downloads import MEDIA_TYPES, exported_chart  # noqa: PLC0415 - as above
+
+        name, form = request.path_params["name"], request.path_params.get("form", "json")
+        if form not in {"svg", "png", "json"}:
+            raise DomainError(f"A chart cannot be saved as {form!r}.", remedy="Use svg, png or json.")
+        run, width = self._run_of(request), request.query_params.get("width", "")
+        headers = {"content-disposition": f'inline; filename="{run.id}-{name}.{form}"'}
+        data = exported_chart(run, name, form, int(width) if width.isdecimal() and len(width) < 6 else None)
+        return Response(data, media_type=MEDIA_TYPES[form], headers=headers)
+
+
+class Pages(RunParts):
     def __init__(self, store: Store, *, own_machine: bool = False) -> None:
-        self._store, self._own_machine = store, own_machine
-        self._cache = RunCache(store)
+        super().__init__(store)
+        self._own_machine = own_machine
 
     def runs(self, request: Request) -> Response:
         return self._list(request, listing_from(request.query_params), project=None)
@@ -263,15 +312,7 @@ class Pages:
         return {"spec": run_trend(rows, chosen), "metric": chosen, "known": known}
 
     def run(self, request: Request) -> Response:
-        from inferometer.hub.web.pages.run import (  # noqa: PLC0415 - the list needs no charts
-            HELD,
-            PROGRESS,
-            change_since,
-            earlier_run,
-            held_of,
-            proof_of,
-            run_values,
-        )  # fmt: skip
+        from inferometer.hub.web.pages.run import change_since, earlier_run, proof_of, run_values  # noqa: PLC0415 - as above
 
         name, store = request.path_params["run"], seen(request, self._store)
         run, row = self._cache.get(name, store)
@@ -285,14 +326,13 @@ class Pages:
         }  # fmt: skip
         if run.profile is None:
             return html_page("open_run.html", "runs", run=run, row=row, metrics=metrics, log=self._log(run), **changing)
-        values = run_values(run, run.profile)
+        values = run_values(run, run.profile, metrics)
         explanation = self._cache.cached_explanation(row)
         if explanation is not None:
             values["explanation"] = explanation
         earlier = earlier_run(store, row)
         values["change"] = None if earlier is None else change_since(self._cache.get(earlier.id, store)[0], run)
-        shown = [metric for metric in metrics if metric.name not in {PROGRESS, HELD}]
-        return html_page("run.html", "runs", row=row, metrics=shown, held=held_of(metrics), **changing, **values)
+        return html_page("run.html", "runs", row=row, **changing, **values)
 
     def _log(self, run: Run) -> str | None:
         """The end of what a run said, where it left nothing else."""
@@ -304,11 +344,6 @@ class Pages:
             return None
         return data.decode("utf-8", "replace")
 
-    def explanation(self, request: Request) -> Response:
-        """A part of the run page, which loads it afterwards: pricing what-ifs takes a moment."""
-        run, explanation = self._cache.explanation(request.path_params["run"], seen(request, self._store))
-        return html_page("explanation.html", "", run=run, explanation=explanation)
-
     def artifact(self, request: Request) -> Response:
         """A file of a run, always as a download: what somebody attached is never shown as a page of ours."""
         run, name = request.path_params["run"], request.path_params["name"]
@@ -317,15 +352,6 @@ class Pages:
         noted(request, self._store, "run.export", store.row(run), f"file {name}")
         return FileResponse(path, media_type="application/octet-stream", filename=name.rpartition("/")[2])
 
-    def dataflow(self, request: Request) -> Response:
-        from inferometer.understand.view.drawing import dataflow_svg  # noqa: PLC0415 - as above
-
-        run, _ = self._cache.get(request.path_params["run"], seen(request, self._store))
-        drawing = None if run.profile is None else dataflow_svg(run.profile)
-        if drawing is None:
-            return PlainTextResponse("There is nothing to draw.\n", status_code=404)
-        return Response(drawing, media_type="image/svg+xml", headers={"cache-control": "private, max-age=600"})
-
     def thumbnail(self, request: Request) -> Response:
         """The layer chart, as small as it stands in a list. The profile of a run that has ended never changes."""
         from inferometer.understand.view.drawing import layers_svg  # noqa: PLC0415 - as above
@@ -333,15 +359,6 @@ class Pages:
         run = seen(request, self._store).get(request.path_params["run"])
         headers = {"cache-control": "private, max-age=86400"}
         return Response(layers_svg(run.profile), media_type="image/svg+xml", headers=headers)
-
-    def graph(self, request: Request) -> Response:
-        """The model as a graph with the rows of the layer table that its times are in; the run page draws it."""
-        from inferometer.understand.view.model_graph import model_graph  # noqa: PLC0415 - as above
-
-        run, _ = self._cache.get(request.path_params["run"], seen(request, self._store))
-        if run.profile is None:
-            return PlainTextResponse("There is nothing to draw.\n", status_code=404)
-        return json_answer(model_graph(run.profile))
 
     def export(self, request: Request) -> Response:
         from inferometer.hub.web.downloads import MEDIA_TYPES, exported_run  # noqa: PLC0415 - as above
@@ -352,18 +369,6 @@ class Pages:
         name = f"inferometer-{run.id}.{form}"
         headers = {"content-disposition": f'attachment; filename="{name}"'}
         data = exported_run(run, form, self._store.metrics(run.id))
-        return Response(data, media_type=MEDIA_TYPES[form], headers=headers)
-
-    def chart(self, request: Request) -> Response:
-        from inferometer.hub.web.downloads import MEDIA_TYPES, exported_chart  # noqa: PLC0415 - as above
-
-        name, form = (request.path_params[key] for key in ("name", "form"))
-        run, _ = self._cache.get(request.path_params["run"], seen(request, self._store))
-        if form not in {"svg", "png", "json"}:
-            raise DomainError(f"A chart cannot be saved as {form!r}.", remedy="Use svg, png or json.")
-        headers = {"content-disposition": f'inline; filename="{run.id}-{name}.{form}"'}
-        width = request.query_params.get("width", "")
-        data = exported_chart(run, name, form, int(width) if width.isdecimal() and len(width) < 6 else None)
         return Response(data, media_type=MEDIA_TYPES[form], headers=headers)
 
     def compare(self, request: Request) -> Response:

@@ -1,6 +1,6 @@
 """The values for the run page."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import fields, replace
 from datetime import datetime
 from pathlib import Path
@@ -23,16 +23,18 @@ from inferometer.understand.view.measured import verdict_text
 from inferometer.understand.view.page import PageView, page_of
 from inferometer.understand.view.table import ReportTable, cell_text
 
-PROGRESS, HELD = "progress", "memory_bytes"  # metrics that the page does not list but draws
+_PROGRESS, _HELD = "progress", "memory_bytes"  # metrics that the page does not list but draws
 _PROOF_BYTES = 1_000_000
 _LOOKED_AT = 50  # runs, to find the last one of the same
 
 
-def run_values(run: Run, profile: Profile) -> dict[str, Any]:
+def run_values(run: Run, profile: Profile, metrics: Sequence[Metric] = ()) -> dict[str, Any]:
     """What the page shows. A load test has a page of its own kind: levels and requests instead of phases and layers."""
     page = page_of(profile, roofs_of(profile))
     return {
         "run": run,
+        "metrics": [metric for metric in metrics if metric.name not in {_PROGRESS, _HELD}],
+        "held": held_of(metrics),
         "at": f"/runs/{run.id}",  # where the page finds its parts
         "title": run.name or page.title,
         "layers": page.layers(),
@@ -126,7 +128,7 @@ def change_since(earlier: Run, run: Run) -> dict[str, Any] | None:
 
 def held_of(metrics: Iterable[Metric]) -> list[tuple[float, float]]:
     """Seconds since the first step and the bytes the model held then: the steps of that metric are milliseconds."""
-    return [(metric.step / 1e3, metric.value) for metric in metrics if metric.name == HELD]
+    return [(metric.step / 1e3, metric.value) for metric in metrics if metric.name == _HELD]
 
 
 # The explanation of a profile, for a page: where the time goes and what to do.

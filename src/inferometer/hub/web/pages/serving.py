@@ -25,7 +25,7 @@ from inferometer.hub.web.answers import HubError
 from inferometer.hub.web.guard.catalog_names import catalog_device, catalog_model
 from inferometer.hub.web.guard.people import visitor_of
 from inferometer.hub.web.guard.security import own_address
-from inferometer.hub.web.pages.routes import html_page, with_error_page
+from inferometer.hub.web.pages.routes import html_page, page_routes
 
 _MOST_REQUESTS = 5000  # of a simulation that somebody waits for
 _AT_ONCE = 2  # answers that are worked out at the same time: each takes a core for seconds
@@ -155,7 +155,7 @@ def serving_routes(desk: FleetDesk) -> list[Route]:
         "/plan": pages.plan, "/simulate": pages.simulate, "/can-i-run": pages.can_i_run, "/fit": pages.fit,
         "/load": pages.load, "/calibrate": pages.calibrate,
     }  # fmt: skip
-    return [Route(path, with_error_page(page), methods=["GET"]) for path, page in table.items()]
+    return page_routes(table)
 
 
 class ServingPages:
@@ -326,7 +326,8 @@ _SUBJECTS = ("model", "url")  # what a command is about stands first, and has no
 
 def command_of(verb: str, texts: Mapping[str, str], fields: tuple[ServingField, ...]) -> str:
     subject = fields[0] if fields[0].name in _SUBJECTS else None
-    parts = ["inferometer", verb, *([texts[subject.name]] if subject else [])]
+    command = ["predict", "--fit"] if verb == "fit" else [verb]
+    parts = ["inferometer", *command, *([texts[subject.name]] if subject else [])]
     for field in fields:
         if field is not subject and texts[field.name]:
             parts += [f"--{(field.option or field.name).replace('_', '-')}", texts[field.name]]
