@@ -215,7 +215,11 @@ def _named(name: str, folders: tuple[Path, ...]) -> Device:  # noqa: ARG001 - th
     try:
         return one_named("devices", name, device_from_row, what="device", also=("local",))
     except UnknownNameError:
-        meant = _rows_meant(name)
+        # Rows that a published name may mean, one of each unit: they are told, and never taken
+        from inferometer.known.names import match_device  # noqa: PLC0415 - its table is read for names that no row has
+
+        found = (match_device(name.replace("-", " "), unit) for unit in UNITS)
+        meant = list(dict.fromkeys(match.device for match in found if match and isinstance(match.device, str)))
         if not meant:
             raise
         listing = f"In the catalog that is {' or '.join(meant)}."
@@ -242,14 +246,6 @@ def _row_of_phone(name: str) -> str | None:
     phones = [row for row in rows_of("devices").by_name.values() if row.text("kind") == "phone"]
     rows = [row for row in phones if chip in {row.text("chip"), row.name}]
     return next((row.name for wanted in units for row in rows if row.text("unit") == wanted), None)
-
-
-def _rows_meant(name: str) -> list[str]:
-    """Rows that a published name may mean, one of each unit: they are told, and never taken."""
-    from inferometer.known.names import match_device  # noqa: PLC0415 - its table is read for names that no row has
-
-    found = (match_device(name.replace("-", " "), unit) for unit in UNITS)
-    return list(dict.fromkeys(match.device for match in found if match and isinstance(match.device, str)))
 
 
 def device_from_row(row: CatalogRow) -> Device:

@@ -48,7 +48,15 @@ class Sysbench:
             draft.model = ModelFacts(name="sysbench memory")
             nbytes = number(memory[1], "what was transferred") * 2**20
             rate = moved(draft, options.get("operation", "write"), nbytes, seconds) if nbytes else 0.0
-            _note_memory(draft, options.get("block size", ""), rate)
+            # Blocks are of 1 KiB unless sysbench is told otherwise, which measures a cache
+            block = options.get("block size", "")
+            size = parse_quantity(block, "B") if re.fullmatch(r"\d{1,12}[KMGT]iB", block) else None
+            if size is not None and size < _CACHED:
+                draft.notes.append(
+                    f"blocks of {block} stay in a cache, so this is not the memory's rate: use --memory-block-size=256M"
+                )
+            elif rate:
+                draft.notes.append(f'in a device file of your own: bandwidth = "{format_quantity(rate, "B/s")}"')
         elif rates := {way: found[1] for way, pattern in _FILES.items() if (found := pattern.search(report))}:
             draft.model = ModelFacts(name="sysbench fileio")
             for way, rate_text in rates.items():
@@ -62,17 +70,6 @@ class Sysbench:
         if not draft.phases:
             raise FormatError("It moved nothing.", remedy="Tests of memory, fileio and cpu are read.")
         return (finish(draft, document),)
-
-
-def _note_memory(draft: Draft, block: str, rate: float) -> None:
-    """Blocks are of 1 KiB unless sysbench is told otherwise, which measures a cache."""
-    size = parse_quantity(block, "B") if re.fullmatch(r"\d{1,12}[KMGT]iB", block) else None
-    if size is not None and size < _CACHED:
-        draft.notes.append(
-            f"blocks of {block} stay in a cache, so this is not the memory's rate: use --memory-block-size=256M"
-        )
-    elif rate:
-        draft.notes.append(f'in a device file of your own: bandwidth = "{format_quantity(rate, "B/s")}"')
 
 
 importer = Sysbench()

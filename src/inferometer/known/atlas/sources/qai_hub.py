@@ -37,6 +37,9 @@ def read_qai_hub(line: CsvLine) -> Iterator[PublishedMeasurement]:
     peak_mb = line.value("peak_mem_max_mb")
     layers = {name: line.whole(f"layers_{name}") for name in ("cpu", "gpu", "npu")}
     image, shape = input_of(model)
+    # The share of layers that ran on another unit than the one asked for, where there are some
+    total = sum(count or 0 for count in layers.values())
+    away = total - (layers.get(unit) or 0)
     yield published(
         line,
         dataset="qai-hub",
@@ -51,7 +54,7 @@ def read_qai_hub(line: CsvLine) -> Iterator[PublishedMeasurement]:
         version=version_of(line, runtime),
         settings=settings(
             **(form if unit == "npu" or engine == "qnn" else {key: form[key] for key in form if key == "form"}),
-            **_elsewhere(layers, unit),
+            **{"elsewhere": f"{away}/{total}"} if total and away else {},
             qairt=_short(_tools(line).get("qairt")) if engine != "qnn" else None,
         ),
         precision_published=precision,
@@ -65,13 +68,6 @@ def read_qai_hub(line: CsvLine) -> Iterator[PublishedMeasurement]:
         figure_unit="ms",
         memory_bytes=peak_mb * 1e6 if peak_mb else None,
     )
-
-
-def _elsewhere(layers: Mapping[str, int | None], unit: str) -> dict[str, str]:
-    """The share of layers that ran on another unit than the one asked for, where there are some."""
-    total = sum(count or 0 for count in layers.values())
-    away = total - (layers.get(unit) or 0)
-    return {"elsewhere": f"{away}/{total}"} if total and away else {}
 
 
 def device_facts(line: CsvLine) -> dict[str, str]:

@@ -56,11 +56,15 @@ class Cgroup:
 def linux_limits(machine: Machine, flags: str | None) -> HostLimits:
     cgroup = find_cgroup(machine)
     virtualised, hypervisor = _hypervisor(machine, flags)
+    name = "memory.max" if cgroup.version == 2 else "memory.limit_in_bytes"
+    limits = (whole(machine.read(f"{folder}/{name}")) for folder in cgroup.memory)
     return HostLimits(
         affinity_cpus=machine.affinity(),
         cpuset_cpus=_cpuset(machine, cgroup),
         quota_cpus=_smallest(_quota(machine, folder, cgroup.version) for folder in cgroup.cpu),
-        memory_bytes=_memory_limit(machine, cgroup),
+        memory_bytes=min(
+            (limit for limit in limits if limit is not None and 0 < limit < _NO_LIMIT_BYTES), default=None
+        ),
         cgroup_version=cgroup.version,
         container=_container(machine),
         virtualised=virtualised,
@@ -146,12 +150,6 @@ def _cpuset(machine: Machine, cgroup: Cgroup) -> int | None:
             if cpus := cpu_list(machine.read(f"{folder}/{name}")):
                 return len(cpus)
     return None
-
-
-def _memory_limit(machine: Machine, cgroup: Cgroup) -> int | None:
-    name = "memory.max" if cgroup.version == 2 else "memory.limit_in_bytes"
-    limits = (whole(machine.read(f"{folder}/{name}")) for folder in cgroup.memory)
-    return min((limit for limit in limits if limit is not None and 0 < limit < _NO_LIMIT_BYTES), default=None)
 
 
 def _container(machine: Machine) -> str | None:
