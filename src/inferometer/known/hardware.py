@@ -52,15 +52,10 @@ def core_aliases() -> Mapping[str, str]:
 
 
 def _design(row: CatalogRow) -> CoreDesign:
-    row.allow("title", "aliases", "ops", "note")
     rates = row.inner("ops")
     rates.allow(*DTYPES)
-    return CoreDesign(
-        name=row.name,
-        title=row.required_text("title"),
-        ops_per_cycle={name: rate for name in DTYPES if (rate := rates.number(name, "1")) is not None},
-        note=row.text("note"),
-    )
+    known = {name: rate for name in DTYPES if (rate := rates.number(name, "1")) is not None}
+    return row.value(CoreDesign, "aliases", "ops", ops_per_cycle=known)
 
 
 def groups_of(row: CatalogRow) -> tuple[tuple[CoreGroup, CoreDesign], ...]:
@@ -157,20 +152,8 @@ def usable_rules() -> tuple[UsableRule, ...]:
 
 
 def _rule(row: CatalogRow) -> UsableRule:
-    row.allow("title", "vendor", "unit", "level", "kinds", "above", "share", "kept")
-    share, kept, above = row.number("share", "1", below=1), row.number("kept", "B"), row.number("above", "B")
-    if share is None:
-        raise row.place.error("share is missing.")
-    return UsableRule(
-        name=row.name,
-        title=row.required_text("title"),
-        vendor=row.required_text("vendor"),
-        unit=row.required_text("unit"),
-        level=row.required_text("level"),
-        share=share,
-        kept=kept,
-        kinds=row.names("kinds"),
-        above_bytes=0.0 if above is None else above.value,
+    return row.value(
+        UsableRule, "share", "kept", share=row.required("share", "1", below=1), kept=row.number("kept", "B")
     )
 
 
@@ -422,15 +405,6 @@ def link(name: str) -> Link:
 
 
 def link_from_row(row: CatalogRow) -> Link:
-    row.allow("title", "kind", "topology", "bandwidth", "latency", "direction", "aliases", "year", "devices")
     if row.text("direction") not in {None, "per-direction"}:
         raise row.place.at("direction").error("must be 'per-direction': a link's bandwidth is stored one way.")
-    return Link(
-        name=row.name,
-        title=row.required_text("title"),
-        kind=row.required_text("kind"),
-        topology=row.text("topology"),
-        bandwidth_bytes_per_s=row.number("bandwidth", "B/s"),
-        latency_s=row.number("latency", "s"),
-        devices=row.whole("devices"),
-    )
+    return row.value(Link, "direction", "aliases", "year")
