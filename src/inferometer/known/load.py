@@ -137,7 +137,8 @@ class CatalogRow:
         "no". What the row leaves out has the field's default, and is missing where there is none. `also` are further
         keys of the row.
         """
-        columns = [column for column in _columns(kind) if column.field not in given]
+        described: Any = kind  # a type checker takes a class for no key of a cache
+        columns = [column for column in _columns(described) if column.field not in given]
         self.allow(*(column.key for column in columns if column.key != "name"), *also)
         read = {column.field: self._read(column) for column in columns if column.is_needed or column.key in self.fields}
         return kind(**read, **given)
