@@ -59,7 +59,7 @@ from inferometer.engines.onnxruntime.recorder import NodeTable, NodeTime, _quiet
 from inferometer.engines.onnxruntime.session import _parts, decoder_of
 from inferometer.engines.onnxruntime_genai.session import config_of, folder_of
 from inferometer.engines.openvino.adopt import ends_made_up, known_names, listed_layers, own_names
-from inferometer.engines.openvino.session import choose_device, placement_note, precision_hint, unit_of
+from inferometer.engines.openvino.devices import choose_device, placement_note, precision_hint, unit_of
 from inferometer.engines.openvino.executed import (
     CounterReading,
     Executed,

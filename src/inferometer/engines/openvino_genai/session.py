@@ -22,7 +22,7 @@ from inferometer.engines.base import Event, Kernel, Opened, Request, Stage, Targ
 from inferometer.engines.feeding import Tokenising, require_request
 from inferometer.engines.host import threads_of
 from inferometer.engines.openvino.adopt import kernel_roles, own_names
-from inferometer.engines.openvino.session import choose_device, guarded, unit_of
+from inferometer.engines.openvino.devices import choose_device, guarded, unit_of
 from inferometer.engines.openvino.executed import CounterReading, file_topology, mean_between
 from inferometer.engines.openvino.recorded import consumers_of, executed_of, executed_seconds
 from inferometer.engines.openvino.session import info_of

@@ -1,20 +1,26 @@
 """Graphs of `torch.save` files and TorchScript archives: one op for each weight, since their network is code."""
 
+from __future__ import annotations
+
 import io
 import pickletools
-from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from math import prod
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from inferometer.core.dtypes import dtype
 from inferometer.core.errors import FormatError
 from inferometer.core.frozen import frozen
-from inferometer.core.graph import Graph
 from inferometer.formats.stored import Stored, tensors_graph, tensors_only
 from inferometer.formats.torch.reader import LEGACY_MAGIC
-from inferometer.formats.trust.archive import Archive
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+    from pathlib import Path
+
+    from inferometer.core.graph import Graph
+    from inferometer.formats.trust.archive import Archive
+
 
 # What tensors a pickle of PyTorch holds, without running it.
 #

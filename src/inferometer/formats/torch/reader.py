@@ -1,16 +1,21 @@
 """Recognising and reading PyTorch files. Of pickles the tensors are counted; the code in them is never run."""
 
+from __future__ import annotations
+
 import re
-from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from inferometer.core.errors import FormatError
-from inferometer.core.graph import Graph
 from inferometer.core.json_text import parse_json
-from inferometer.formats.base import Peek
-from inferometer.formats.trust.archive import Archive
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from inferometer.core.graph import Graph
+    from inferometer.formats.base import Peek
+    from inferometer.formats.trust.archive import Archive
 
 # AOTInductor's packages: a library compiled of an exported program, for one kind of machine.
 #

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from inferometer.core.errors import DomainError, EngineError, UnknownNameError
 from inferometer.engines.base import Target
 from inferometer.engines.openvino.adopt import listed_layers, own_names
-from inferometer.engines.openvino.session import (
+from inferometer.engines.openvino.devices import (
     choose_device,
     engine_words,
     fault_of,
