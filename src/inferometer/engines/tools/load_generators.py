@@ -270,33 +270,31 @@ class LoadGen:
         lines = {name.lower(): value for name, value in _LINE.findall(document.text)}
         if "scenario" not in lines:
             raise FormatError("It names no scenario.", remedy="Give the whole mlperf_log_summary.txt.")
-        return (finish(_loadgen_draft(lines), document),)
-
-
-def _loadgen_draft(lines: Mapping[str, str]) -> Draft:
-    draft = Draft(tool="MLPerf LoadGen", host={key: lines[key] for key in ("scenario", "mode") if key in lines})
-    if name := text(lines.get("sut name")):
-        draft.model = ModelFacts(name=name)
-    e2e, ttft, tpot = (_loadgen_stated(lines, of) for of in ("latency", "first token latency", "time to output token"))
-    add_requests(draft, first=_loadgen_measure(ttft), step=_loadgen_measure(tpot), whole=_loadgen_measure(e2e))
-    tokens = _loadgen_rate(lines, "completed tokens per second", "tokens per second")
-    draft.headline["tokens_per_s"] = tokens
-    valid = text(lines.get("result is"))
-    draft.notes.append(f"LoadGen calls the result {valid or 'neither valid nor invalid'}")
-    offered = _loadgen_rate(lines, "scheduled samples per second")
-    figures = LevelFigures(
-        requests=0,
-        completed=0,
-        requests_per_s=_loadgen_rate(lines, "completed samples per second", "samples per second"),
-        offered_per_s=offered,
-        output_tokens_per_s=tokens,
-        ttft_s=ttft,
-        tpot_s=tpot,
-        e2e_s=e2e,
-    )
-    single = (text(lines.get("scenario")) or "").lower() == "singlestream"
-    add_level(draft, Offered(rate_per_s=offered, concurrency=1 if single else None), figures)
-    return draft
+        draft = Draft(tool="MLPerf LoadGen", host={key: lines[key] for key in ("scenario", "mode") if key in lines})
+        if name := text(lines.get("sut name")):
+            draft.model = ModelFacts(name=name)
+        e2e, ttft, tpot = (
+            _loadgen_stated(lines, of) for of in ("latency", "first token latency", "time to output token")
+        )
+        add_requests(draft, first=_loadgen_measure(ttft), step=_loadgen_measure(tpot), whole=_loadgen_measure(e2e))
+        tokens = _loadgen_rate(lines, "completed tokens per second", "tokens per second")
+        draft.headline["tokens_per_s"] = tokens
+        valid = text(lines.get("result is"))
+        draft.notes.append(f"LoadGen calls the result {valid or 'neither valid nor invalid'}")
+        offered = _loadgen_rate(lines, "scheduled samples per second")
+        figures = LevelFigures(
+            requests=0,
+            completed=0,
+            requests_per_s=_loadgen_rate(lines, "completed samples per second", "samples per second"),
+            offered_per_s=offered,
+            output_tokens_per_s=tokens,
+            ttft_s=ttft,
+            tpot_s=tpot,
+            e2e_s=e2e,
+        )
+        single = (text(lines.get("scenario")) or "").lower() == "singlestream"
+        add_level(draft, Offered(rate_per_s=offered, concurrency=1 if single else None), figures)
+        return (finish(draft, document),)
 
 
 def _loadgen_rate(lines: Mapping[str, str], *names: str) -> float | None:
