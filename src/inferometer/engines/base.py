@@ -8,23 +8,29 @@ Both are opened twice: plain, for times that nothing disturbs, and with `Target.
 kernels: the engine's own timers are on, and `kernels` lists what it ran.
 """
 
-import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import field
 from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, Literal, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar
 
 import msgspec
-import numpy as np
 
 from inferometer.core.engine import EngineDescriptor
 from inferometer.core.errors import DomainError, FormatError, InferometerError, MissingDependencyError, UnknownNameError
 from inferometer.core.frozen import frozen
 from inferometer.formats.trust.door import require_data
+
+if TYPE_CHECKING:
+    import re
+    from collections.abc import Iterable, Sequence
+
+    import numpy as np
 
 __all__ = [
     "GRAPH_LAUNCH", "Capabilities", "Engine", "Event", "EventKind", "FileNode", "Kernel", "Missing", "Opened", "Port",
