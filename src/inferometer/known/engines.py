@@ -30,7 +30,6 @@ from inferometer.core.engine import (
     ServingRules,
     SmallFormats,
     StepCosts,
-    Takes,
     Use,
     is_like,
     is_one_of,
@@ -64,10 +63,11 @@ _EFFECTS = (
     *(entry.name for entry in fields(RuntimeEffects) if entry.name not in {"name", "overheads", "sets"}),
     *UNITS, *ENGINE_SETS,
 )  # fmt: skip
+_PROBING = ("by_weights", "beyond_peaks", "one_build")  # a row has them in its table `calibrated`
 _KEYS = (
-    "opens", "packages", "module", "extra", "rank", "first_for", "small", "calibrated", "compiled_by", "serving",
-    "keeps_up_with", "job_options", "tuned", "usual_on", "only_on", "takes", "lacks", *_EFFECTS,
-)  # fmt: skip
+    *_EFFECTS,
+    *(entry.name for entry in fields(EngineDescriptor) if entry.name not in {"effects", "calibrated_in", *_PROBING}),
+)
 
 
 def engine(name: str) -> EngineDescriptor:
@@ -288,33 +288,22 @@ def _descriptor(row: CatalogRow) -> EngineDescriptor:
     small, probing, usual = row.inner("small"), row.inner("calibrated"), row.inner("usual_on")
     small.allow("narrow", "byte", "kv")
     usual.allow(*_MADE)
-    probing.allow("format", "by_weights", "beyond_peaks", "one_build", *UNITS)
+    probing.allow("format", *_PROBING, *UNITS)
     stated = {key: dtype(small.required_text(key)).name for key in ("narrow", "byte", "kv") if key in small.fields}
-    uses = row.names("first_for")
-    return EngineDescriptor(
+    return row.value(
+        EngineDescriptor, *_KEYS,
         effects=_effects(row),
-        opens=row.names("opens"),
-        packages=row.names("packages"),
-        module=row.text("module"),
-        extra=row.text("extra"),
-        rank=row.whole("rank"),
-        first_for=frozenset(row.one_of("first_for", Use, use) for use in uses),
+        first_for=frozenset(row.one_of("first_for", Use, use) for use in row.names("first_for")),
         usual_on={made: usual.names(made) for made in _MADE if made in usual.fields},
-        only_on=row.names("only_on"),
-        takes=row.one_of("takes", Takes) if "takes" in row.fields else "all",
-        lacks=row.names("lacks"),
         small=SmallFormats(**stated),
         calibrated={unit: probing.one_of(unit, Probing) for unit in UNITS if unit in probing.fields},
         calibrated_in=probing.text("format"),
         by_weights=_by_weights(probing),
         beyond_peaks=probing.text("beyond_peaks") == "yes",
         one_build=probing.text("one_build") == "yes",
-        compiled_by=row.text("compiled_by"),
-        keeps_up_with=row.text("keeps_up_with"),
-        job_options=frozenset(row.names("job_options")),
         tuned={key: row.inner("tuned").names(key) for key in _keys(row, "tuned")},
         serving=_serving(row.name, row.inner("serving")) if "serving" in row.fields else None,
-    )
+    )  # fmt: skip
 
 
 def _serving(name: str, row: CatalogRow) -> ServingRules:
