@@ -150,14 +150,8 @@ vllm = VllmBench()
 
 
 _SGLANG_HOST = (
-    "backend",
-    "tag",
-    "dataset_name",
-    "request_rate",
-    "max_concurrency",
-    "random_range_ratio",
-    "accept_length",
-)
+    "backend", "tag", "dataset_name", "request_rate", "max_concurrency", "random_range_ratio", "accept_length",
+)  # fmt: skip
 
 
 class SglangBench:

@@ -447,14 +447,6 @@ def _unused(program: Program, scope: ProgramScope) -> tuple[Op, ...]:
 
 
 _FORMS: dict[str, Form] = {
-    **moves.FORMS,
-    **products.FORMS,
-    "overload": _overload,
-    "gelu": _gelu,
-    "glu": _glu,
-    "reduce": _reduce,
-    "sort": _sort,
-    "pool": _pool,
-    "adaptive_pool": _adaptive_pool,
-    **moves.forms(walk),
-}
+    **moves.FORMS, **products.FORMS, "overload": _overload, "gelu": _gelu, "glu": _glu, "reduce": _reduce,
+    "sort": _sort, "pool": _pool, "adaptive_pool": _adaptive_pool, **moves.forms(walk),
+}  # fmt: skip

@@ -187,16 +187,9 @@ def _dequantize(scope: ProgramScope, call: ProgramCall, row: AtenRow) -> None:
 
 
 FORMS = {
-    "split": _split,
-    "dropout": _dropout,
-    "reshape": _reshape,
-    "cast": _cast,
-    "create": _create,
-    "embedding": _embedding,
-    "gather": _gather,
-    "scatter": _scatter,
-    "dequantize": _dequantize,
-}
+    "split": _split, "dropout": _dropout, "reshape": _reshape, "cast": _cast, "create": _create,
+    "embedding": _embedding, "gather": _gather, "scatter": _scatter, "dequantize": _dequantize,
+}  # fmt: skip
 
 
 # Open sizes are tried at numbers that most others divide and that no two symbols share.

@@ -160,13 +160,8 @@ def _figure(metric: str, line: CsvLine) -> dict[str, Any]:
 
 _AICONFIGURATOR_ENGINES = {"trtllm": "trtllm", "vllm": "vllm", "sglang": "sglang"}
 _AICONFIGURATOR_FORMATS = {
-    "fp4": "nvfp4",
-    "nvfp4": "nvfp4",
-    "fp8": "f8e4m3",
-    "fp8_block": "f8e4m3",
-    "int4_wo": "i4",
-    "int4": "i4",
-}
+    "fp4": "nvfp4", "nvfp4": "nvfp4", "fp8": "f8e4m3", "fp8_block": "f8e4m3", "int4_wo": "i4", "int4": "i4",
+}  # fmt: skip
 _DEVICES_IN_ID = re.compile(r"_tp(\d+)(?:_0)?_ep(\d+)(?:_0)?_")
 # Images that InferenceMAX ran DeepSeek-R1 in with drafts of the model's own prediction head, and no others without:
 # its TensorRT-LLM configurations "used different .postN variants" until 2026-02 (SemiAnalysisAI/InferenceX).

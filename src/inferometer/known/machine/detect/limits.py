@@ -13,34 +13,18 @@ _NO_LIMIT_BYTES = 2**60  # cgroup v1 writes "no limit" as the largest number of 
 
 # First words of DMI's product and vendor → hypervisor. As in systemd's virt.c; EC2 and Google also rent bare metal.
 _DMI = (
-    ("KVM", "KVM"),
-    ("QEMU", "QEMU"),
-    ("VMware", "VMware"),
-    ("VMW", "VMware"),
-    ("innotek GmbH", "VirtualBox"),
-    ("VirtualBox", "VirtualBox"),
-    ("Oracle Corporation VirtualBox", "VirtualBox"),
-    ("Xen", "Xen"),
-    ("HVM domU", "Xen"),
-    ("Bochs", "Bochs"),
-    ("Parallels", "Parallels"),
-    ("BHYVE", "bhyve"),
-    ("OpenStack", "KVM"),
-    ("Virtual Machine", "Hyper-V"),
-    ("Apple Virtualization", "Apple"),
-    ("Google Compute Engine", "KVM"),
-)
+    ("KVM", "KVM"), ("QEMU", "QEMU"), ("VMware", "VMware"), ("VMW", "VMware"), ("innotek GmbH", "VirtualBox"),
+    ("VirtualBox", "VirtualBox"), ("Oracle Corporation VirtualBox", "VirtualBox"), ("Xen", "Xen"),
+    ("HVM domU", "Xen"), ("Bochs", "Bochs"), ("Parallels", "Parallels"), ("BHYVE", "bhyve"), ("OpenStack", "KVM"),
+    ("Virtual Machine", "Hyper-V"), ("Apple Virtualization", "Apple"), ("Google Compute Engine", "KVM"),
+)  # fmt: skip
 _DMI_FILES = ("product_name", "sys_vendor", "board_vendor", "bios_vendor")
 
 # A word in the cgroup path of process 1 → the container engine.
 _ENGINES = (
-    ("kubepods", "kubernetes"),
-    ("docker", "docker"),
-    ("libpod", "podman"),
-    ("containerd", "containerd"),
-    ("lxc", "lxc"),
-    ("machine.slice/systemd-nspawn", "systemd-nspawn"),
-)
+    ("kubepods", "kubernetes"), ("docker", "docker"), ("libpod", "podman"), ("containerd", "containerd"),
+    ("lxc", "lxc"), ("machine.slice/systemd-nspawn", "systemd-nspawn"),
+)  # fmt: skip
 
 
 @frozen
