@@ -7,7 +7,7 @@ from functools import cache
 from pathlib import Path
 
 from inferometer.core import settings
-from inferometer.core.device import UNITS, CoreGroup, Device, DeviceShares, Link, Memory, Sourced, Unit, is_local
+from inferometer.core.device import UNITS, CoreGroup, Device, DeviceShares, Link, Memory, Sourced, is_local
 from inferometer.core.dtypes import DTYPES
 from inferometer.core.errors import CatalogError, DomainError, UnitError, UnknownNameError
 from inferometer.core.frozen import frozen
@@ -157,11 +157,6 @@ def _rule(row: CatalogRow) -> UsableRule:
     )
 
 
-_KEYS = (
-    "title", "vendor", "unit", "kind", "family", "chip", "aliases", "year", "peaks", "cores", "core_groups",
-    "clock", "launch", "call", "power", "energy", "price", "links", "storage", "flash", "utilisation", "notes",
-    "memory",
-)  # fmt: skip
 _ENDS = {"host": "its own link to the host", "peer": "its own link to another", "network": "its own network"}
 _FASTEST_LINK = 1e15  # bytes a second, as for storage
 _NO_SHARES = DeviceShares()  # of nearly all rows
@@ -232,7 +227,6 @@ def _row_of_phone(name: str) -> str | None:
 
 
 def device_from_row(row: CatalogRow) -> Device:
-    row.allow(*_KEYS)
     power, connected = row.inner("power"), row.inner("links")
     power.allow("tdp", "idle", "cooling", "warms", "battery")
     connected.allow("host", "peer", "network")
@@ -241,30 +235,18 @@ def device_from_row(row: CatalogRow) -> Device:
     price.allow("list")
     stated = groups_of(row)
     groups = tuple(group for group, _ in stated)
-    return Device(
-        name=row.name,
-        title=row.required_text("title"),
-        vendor=row.required_text("vendor"),
-        unit=_unit(row),
-        kind=row.text("kind"),
-        family=row.text("family"),
-        chip=row.text("chip"),
-        aliases=row.names("aliases"),
-        year=row.whole("year"),
+    return row.value(
+        Device, "peaks", "cores", "core_groups", "clock", "power", "energy", "price", "links", "utilisation", "memory",
         peaks={**peaks_of(stated), **_peaks(row.inner("peaks"))},
         memories=tuple(_memory(part, row) for part in row.inners("memory")),
-        flash_bytes=row.number("flash", "B"),
         host_link=_linked(connected, "host"),
         peer_link=_linked(connected, "peer"),
         network_link=_linked(connected, "network"),
-        storage_bytes_per_s=row.number("storage", "B/s"),
         shares=_shares(row.inner("utilisation")),
         cores=row.number("cores", "1") or _counted(row, sum(group.count for group in groups), "core_groups"),
         core_groups=groups,
         clock_hz=row.number("clock", "Hz") or _counted(row, groups[0].clock_hz if groups else 0.0, "core_groups"),
         vector_bits=_vector_bits(groups) if row.text("unit") == "cpu" else None,
-        launch_s=row.number("launch", "s"),
-        call_s=row.number("call", "s"),
         power_w=power.number("tdp", "W"),
         idle_w=power.number("idle", "W"),
         cooling_w=power.number("cooling", "W"),
@@ -273,16 +255,7 @@ def device_from_row(row: CatalogRow) -> Device:
         joules_per_flop=per_flop,
         joules_per_byte=per_byte,
         price_usd=price.number("list", "USD"),
-        notes=row.text("notes"),
-    )
-
-
-def _unit(row: CatalogRow) -> Unit:
-    stated = row.required_text("unit")
-    for unit in UNITS:
-        if unit == stated:
-            return unit
-    raise row.place.at("unit").error(f"is {stated!r}.", remedy=f"Known units: {', '.join(UNITS)}.")
+    )  # fmt: skip
 
 
 def _peaks(row: CatalogRow) -> dict[str, Sourced]:

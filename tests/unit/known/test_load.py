@@ -65,7 +65,7 @@ def test_what_a_row_does_not_say_is_unknown(tmp_path):
         ("bf16 =", "bf17 =", "devices.box.peaks.bf17", "Did you mean bf16"),
         ("vendor", "vendro", "devices.box.vendro", "Did you mean vendor"),
         ('vendor = "Maker"', "", "devices.box", "vendor is missing"),
-        ('"gpu"', '"gpus"', "devices.box.unit", "Known units"),
+        ('"gpu"', '"gpus"', "devices.box.unit", "Known: cpu, gpu, npu, tpu"),
         ('unit = "gpu"', "unit = 3", "devices.box.unit", "must be text"),
         ('"measured"', '"rumour"', "devices.box.peaks.i8", "Known origins"),
         ("note =", "nota =", "devices.box.peaks.i8.nota", "not a known key"),
