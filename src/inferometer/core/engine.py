@@ -359,9 +359,9 @@ class MemoryRules:
 
     since: str
     share: Sourced
-    of_free: bool
-    profiles: bool
-    keeps_experts: bool
+    of_free: bool = False
+    profiles: bool = False
+    keeps_experts: bool = False
     logit_bytes: Sourced
     own_bytes: Sourced
     split_bytes: Sourced
@@ -386,15 +386,15 @@ class ServingRules:
 
     tables: str
     version: str
-    step_tokens: int
-    most_sequences: int
-    small_step_tokens: int
-    small_sequences: int
+    step_tokens: int = 8192
+    most_sequences: int = 256
+    small_step_tokens: int = 2048
+    small_sequences: int = 256
     large_bytes: Sourced
-    block_tokens: int
-    captured_up_to: int
-    mixed: bool
-    frees_windows: bool
+    block_tokens: int = 16
+    captured_up_to: int = 512
+    mixed: bool = False
+    frees_windows: bool = False
     byte_experts: str
     memory: tuple[MemoryRules, ...]
     costs: tuple[StepCosts, ...]
@@ -503,7 +503,7 @@ class SchedulerRules:
     order: Order
     admission: Admission
     victim: Victim
-    prefix_cache: bool
+    prefix_cache: bool = False
     ahead: bool = False  # whether a step is planned while the one before it runs
     gang: bool = False  # whether data-parallel ranks of a mixture of experts step together and share the experts
     waits_after_preemption: bool = True  # whether a step that preempted admits nobody

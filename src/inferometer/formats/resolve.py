@@ -28,7 +28,14 @@ def read(source: Any, example_inputs: tuple[Any, ...] | None = None, *, image: i
     for; other graphs leave that size open, or have it fixed in their file.
     """
     if not isinstance(source, str | Path):
-        return _read_module(source, example_inputs)
+        if example_inputs is None:
+            raise FormatError(
+                "A live module is read by tracing it, and no inputs were given.",
+                remedy="Say read(module, (tensor, …)) with inputs of the shapes it takes.",
+            )
+        from inferometer.formats.torch import read_module  # noqa: PLC0415 - brings torch
+
+        return read_module(source, example_inputs)
     if isinstance(source, str) and row_named("models", source) is not None:
         from inferometer.formats.huggingface.graph import graph_from_config  # noqa: PLC0415 - only catalog names need templates
 
@@ -74,17 +81,6 @@ def published_parameters(source: str) -> int | None:
         return None
     published = model(source).parameters
     return None if published is None else int(published.value)
-
-
-def _read_module(module: Any, example_inputs: tuple[Any, ...] | None) -> Graph:
-    if example_inputs is None:
-        raise FormatError(
-            "A live module is read by tracing it, and no inputs were given.",
-            remedy="Say read(module, (tensor, …)) with inputs of the shapes it takes.",
-        )
-    from inferometer.formats.torch import read_module  # noqa: PLC0415 - brings torch
-
-    return read_module(module, example_inputs)
 
 
 def _unknown(source: str) -> Exception:

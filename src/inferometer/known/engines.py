@@ -11,32 +11,25 @@ import re
 import tomllib
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import field, replace
+from dataclasses import field, fields, replace
 from functools import cache
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, TypeVar, get_args
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from inferometer.core import settings
-from inferometer.core.device import ENGINE_SETS, UNITS, Sourced
+from inferometer.core.device import ENGINE_SETS, UNITS
 from inferometer.core.dtypes import dtype
 from inferometer.core.engine import (
     DYNAMIC,
-    AttentionPath,
-    CachePath,
     EngineDescriptor,
-    Execution,
-    Fusion,
-    LogitsPath,
     MemoryRules,
     Overheads,
     Probing,
-    PromptPath,
     RuntimeEffects,
     ServingRules,
     SmallFormats,
     StepCosts,
-    Takes,
     Use,
     is_like,
     is_one_of,
@@ -67,16 +60,14 @@ _BIG = frozenset({"server", "workstation", "desktop"})  # kinds of machine whose
 _costs = Kept(1024)
 _defaults: dict[tuple[Any, ...], str] = {}  # by all that decides on it: a sweep asks for each of its rows
 _EFFECTS = (
-    "title", "execution", "fusion", "fused", "unfused", "attention", "cache", "cache_moves", "repeat_moves", "passes",
-    "calls", "lone", "scores", "arithmetic", "instead", "expanded", "widened", "emulated", "held", "stored", "whole",
-    "quantises", "unpack", "merged", "dynamic", "joins", "joining", "gathered", "grouped", "unquantised", "logits",
-    "prompt", "reads", "reference", "winograd", "vectors", "first_run", "notes",
+    *(entry.name for entry in fields(RuntimeEffects) if entry.name not in {"name", "overheads", "sets"}),
     *UNITS, *ENGINE_SETS,
 )  # fmt: skip
+_PROBING = ("by_weights", "beyond_peaks", "one_build")  # a row has them in its table `calibrated`
 _KEYS = (
-    "opens", "packages", "module", "extra", "rank", "first_for", "small", "calibrated", "compiled_by", "serving",
-    "keeps_up_with", "job_options", "tuned", "usual_on", "only_on", "takes", "lacks", *_EFFECTS,
-)  # fmt: skip
+    *_EFFECTS,
+    *(entry.name for entry in fields(EngineDescriptor) if entry.name not in {"effects", "calibrated_in", *_PROBING}),
+)
 
 
 def engine(name: str) -> EngineDescriptor:
@@ -297,125 +288,40 @@ def _descriptor(row: CatalogRow) -> EngineDescriptor:
     small, probing, usual = row.inner("small"), row.inner("calibrated"), row.inner("usual_on")
     small.allow("narrow", "byte", "kv")
     usual.allow(*_MADE)
-    probing.allow("format", "by_weights", "beyond_peaks", "one_build", *UNITS)
+    probing.allow("format", *_PROBING, *UNITS)
     stated = {key: dtype(small.required_text(key)).name for key in ("narrow", "byte", "kv") if key in small.fields}
-    uses = row.names("first_for")
-    return EngineDescriptor(
+    return row.value(
+        EngineDescriptor, *_KEYS,
         effects=_effects(row),
-        opens=row.names("opens"),
-        packages=row.names("packages"),
-        module=row.text("module"),
-        extra=row.text("extra"),
-        rank=row.whole("rank"),
-        first_for=frozenset(_one_of(row, "first_for", Use, use) for use in uses),
+        first_for=frozenset(row.one_of("first_for", Use, use) for use in row.names("first_for")),
         usual_on={made: usual.names(made) for made in _MADE if made in usual.fields},
-        only_on=row.names("only_on"),
-        takes=_one_of(row, "takes", Takes),
-        lacks=row.names("lacks"),
         small=SmallFormats(**stated),
-        calibrated={unit: _one_of(probing, unit, Probing) for unit in UNITS if unit in probing.fields},
+        calibrated={unit: probing.one_of(unit, Probing) for unit in UNITS if unit in probing.fields},
         calibrated_in=probing.text("format"),
         by_weights=_by_weights(probing),
         beyond_peaks=probing.text("beyond_peaks") == "yes",
         one_build=probing.text("one_build") == "yes",
-        compiled_by=row.text("compiled_by"),
-        keeps_up_with=row.text("keeps_up_with"),
-        job_options=frozenset(row.names("job_options")),
         tuned={key: row.inner("tuned").names(key) for key in _keys(row, "tuned")},
         serving=_serving(row.name, row.inner("serving")) if "serving" in row.fields else None,
-    )
+    )  # fmt: skip
 
 
 def _serving(name: str, row: CatalogRow) -> ServingRules:
     """Costs stand in the row; costs fitted to published figures lie in a file of their own."""
-    row.allow(
-        "tables", "version", "step_tokens", "most_sequences", "small_step_tokens", "small_sequences", "large",
-        "block_tokens", "captured_up_to", "mixed", "frees_windows", "byte_experts", "memory", "costs",
-    )  # fmt: skip
-    stated = tuple(_step_costs(part) for part in row.inners("costs"))
+    stated = tuple(part.value(StepCosts) for part in row.inners("costs"))
     costs = sorted((*fitted_costs(name), *stated), key=lambda each: version_numbers(each.since))
     memory = sorted(map(_memory_rules, row.inners("memory")), key=lambda each: version_numbers(each.since))
     if not memory:
         raise row.place.at("memory").error("is missing.")
-    return ServingRules(
-        tables=row.required_text("tables"),
-        version=row.required_text("version"),
-        step_tokens=row.whole("step_tokens") or 8192,
-        most_sequences=row.whole("most_sequences") or 256,
-        small_step_tokens=row.whole("small_step_tokens") or 2048,
-        small_sequences=row.whole("small_sequences") or 256,
-        large_bytes=_required(row, "large", "B"),
-        block_tokens=row.whole("block_tokens") or 16,
-        captured_up_to=row.whole("captured_up_to") or 512,
-        mixed=row.text("mixed") == "yes",
-        frees_windows=row.text("frees_windows") == "yes",
-        byte_experts=row.required_text("byte_experts"),
-        memory=tuple(memory),
-        costs=tuple(costs),
-    )
+    return row.value(ServingRules, "memory", "costs", memory=tuple(memory), costs=tuple(costs))
 
 
 def _memory_rules(row: CatalogRow) -> MemoryRules:
-    row.allow(
-        "since", "share", "of_free", "profiles", "keeps_experts", "logit", "own", "split", "switched_add", "switched",
-        "layer", "padded_input", "padded_inner",
-    )  # fmt: skip
-    return MemoryRules(
-        since=row.required_text("since"),
-        share=_required(row, "share", "1"),
-        of_free=row.text("of_free") == "yes",
-        profiles=row.text("profiles") == "yes",
-        keeps_experts=row.text("keeps_experts") == "yes",
-        logit_bytes=_required(row, "logit", "B"),
-        own_bytes=_required(row, "own", "B"),
-        split_bytes=_required(row, "split", "B"),
-        switched_bytes=_required(row, "switched_add", "B"),
-        switched=row.names("switched"),
-        layer_bytes=_required(row, "layer", "B"),
+    return row.value(
+        MemoryRules, "switched_add", "padded_input", "padded_inner",
+        switched_bytes=row.required("switched_add", "B"),
         padded_to=(row.whole("padded_input") or 1, row.whole("padded_inner") or 1),
-    )
-
-
-def _step_costs(row: CatalogRow) -> StepCosts:
-    row.allow(
-        "since",
-        "devices",
-        "step",
-        "sequence",
-        "prompt",
-        "launch",
-        "later",
-        "kernels",
-        "kernels_prompt",
-        "together",
-        "context",
-        "ttft_spread",
-        "tpot_spread",
-        "batch_spread",
-    )
-    return StepCosts(
-        since=row.required_text("since"),
-        devices=row.names("devices"),
-        step_s=_required(row, "step", "s"),
-        sequence_s=_required(row, "sequence", "s"),
-        prompt_s=_required(row, "prompt", "s"),
-        launch_s=_required(row, "launch", "s"),
-        later=_required(row, "later", "1"),
-        kernels=_required(row, "kernels", "1"),
-        kernels_prompt=_required(row, "kernels_prompt", "1"),
-        together=_required(row, "together", "1"),
-        context_s=_required(row, "context", "s"),
-        ttft_spread=_required(row, "ttft_spread", "1"),
-        tpot_spread=_required(row, "tpot_spread", "1"),
-        batch_spread=_required(row, "batch_spread", "1"),
-    )
-
-
-def _required(row: CatalogRow, key: str, unit: str) -> Sourced:
-    number = row.number(key, unit)
-    if number is None:
-        raise row.place.at(key).error("is missing.")
-    return number
+    )  # fmt: skip
 
 
 @cache
@@ -478,17 +384,8 @@ def _effects(row: CatalogRow) -> RuntimeEffects:
 
 def _alike(row: CatalogRow) -> RuntimeEffects:
     """What a row says of every device."""
-    return RuntimeEffects(
-        name=row.name,
-        title=row.required_text("title"),
-        execution=_one_of(row, "execution", Execution),
-        fusion=_one_of(row, "fusion", Fusion),
-        fused=frozenset(row.names("fused")),
-        unfused=frozenset(row.names("unfused")),
-        attention=_one_of(row, "attention", AttentionPath),
-        cache=_one_of(row, "cache", CachePath),
-        cache_moves=row.number("cache_moves", "1"),
-        repeat_moves=row.number("repeat_moves", "1"),
+    return row.value(
+        RuntimeEffects, *_KEYS,
         passes=_passes(row.inner("passes")),
         calls=_reference(row.inner("calls")),
         lone=_reference(row.inner("lone")),
@@ -501,34 +398,12 @@ def _alike(row: CatalogRow) -> RuntimeEffects:
         held={unit: dtype(row.inner("held").required_text(unit)).name for unit in _keys(row, "held")},
         stored=dtype(row.required_text("stored")).name if "stored" in row.fields else None,
         whole=frozenset(dtype(name).name for name in row.names("whole")),
-        quantises=tuple(row.names("quantises")),
-        unpack=row.number("unpack", "1"),
         merged=tuple(tuple(group.split("+")) for group in row.names("merged")),
-        dynamic=frozenset(row.names("dynamic")),
-        joins=row.whole("joins"),
-        joining=row.number("joining", "1"),
-        gathered=row.number("gathered", "1"),
-        grouped=row.number("grouped", "1"),
-        unquantised=row.names("unquantised"),
-        logits=_one_of(row, "logits", LogitsPath),
-        prompt=_one_of(row, "prompt", PromptPath),
         reference=_reference(row.inner("reference")),
-        reads=row.whole("reads"),
-        winograd=row.number("winograd", "1"),
-        vectors=row.number("vectors", "1"),
         overheads={unit: _overheads(row.inner(unit)) for unit in UNITS if unit in row.fields},
         first_run=row.number("first_run", "s"),
-        notes=row.text("notes"),
-    )
-
-
-def _one_of(row: CatalogRow, key: str, allowed: object, stated: str | None = None) -> Any:
-    """What the row states under the key, one of a Literal's words; without a word the first of them."""
-    words = get_args(allowed)
-    chosen = stated or row.text(key) or words[0]
-    if chosen not in words:
-        raise row.place.at(key).error(f"is {chosen!r}.", remedy=f"Known: {', '.join(words)}.")
-    return chosen
+        sets={},
+    )  # fmt: skip
 
 
 def _wider(row: CatalogRow, table: str) -> dict[str, str]:
@@ -571,14 +446,9 @@ def _format_of(key: str) -> str:
 
 
 def _overheads(row: CatalogRow) -> Overheads:
-    row.allow("kernel", "host", "step", "call", "captured", "reserve", "loop")
     loop = row.inner("loop")
-    return Overheads(
-        kernel_s=row.number("kernel", "s"),
-        host_s=row.number("host", "s"),
-        step_s=row.number("step", "s"),
-        call_s=row.number("call", "s"),
-        captured=frozenset(row.names("captured")),
-        reserve_bytes=row.number("reserve", "B"),
+    return row.value(
+        Overheads, "loop",
+        apart={},
         loop={name: known for name in _keys(row, "loop") if (known := loop.number(name, "s")) is not None},
-    )
+    )  # fmt: skip

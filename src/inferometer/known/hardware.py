@@ -7,7 +7,7 @@ from functools import cache
 from pathlib import Path
 
 from inferometer.core import settings
-from inferometer.core.device import UNITS, CoreGroup, Device, DeviceShares, Link, Memory, Sourced, Unit, is_local
+from inferometer.core.device import UNITS, CoreGroup, Device, DeviceShares, Link, Memory, Sourced, is_local
 from inferometer.core.dtypes import DTYPES
 from inferometer.core.errors import CatalogError, DomainError, UnitError, UnknownNameError
 from inferometer.core.frozen import frozen
@@ -52,15 +52,10 @@ def core_aliases() -> Mapping[str, str]:
 
 
 def _design(row: CatalogRow) -> CoreDesign:
-    row.allow("title", "aliases", "ops", "note")
     rates = row.inner("ops")
     rates.allow(*DTYPES)
-    return CoreDesign(
-        name=row.name,
-        title=row.required_text("title"),
-        ops_per_cycle={name: rate for name in DTYPES if (rate := rates.number(name, "1")) is not None},
-        note=row.text("note"),
-    )
+    known = {name: rate for name in DTYPES if (rate := rates.number(name, "1")) is not None}
+    return row.value(CoreDesign, "aliases", "ops", ops_per_cycle=known)
 
 
 def groups_of(row: CatalogRow) -> tuple[tuple[CoreGroup, CoreDesign], ...]:
@@ -157,28 +152,11 @@ def usable_rules() -> tuple[UsableRule, ...]:
 
 
 def _rule(row: CatalogRow) -> UsableRule:
-    row.allow("title", "vendor", "unit", "level", "kinds", "above", "share", "kept")
-    share, kept, above = row.number("share", "1", below=1), row.number("kept", "B"), row.number("above", "B")
-    if share is None:
-        raise row.place.error("share is missing.")
-    return UsableRule(
-        name=row.name,
-        title=row.required_text("title"),
-        vendor=row.required_text("vendor"),
-        unit=row.required_text("unit"),
-        level=row.required_text("level"),
-        share=share,
-        kept=kept,
-        kinds=row.names("kinds"),
-        above_bytes=0.0 if above is None else above.value,
+    return row.value(
+        UsableRule, "share", "kept", share=row.required("share", "1", below=1), kept=row.number("kept", "B")
     )
 
 
-_KEYS = (
-    "title", "vendor", "unit", "kind", "family", "chip", "aliases", "year", "peaks", "cores", "core_groups",
-    "clock", "launch", "call", "power", "energy", "price", "links", "storage", "flash", "utilisation", "notes",
-    "memory",
-)  # fmt: skip
 _ENDS = {"host": "its own link to the host", "peer": "its own link to another", "network": "its own network"}
 _FASTEST_LINK = 1e15  # bytes a second, as for storage
 _NO_SHARES = DeviceShares()  # of nearly all rows
@@ -215,7 +193,11 @@ def _named(name: str, folders: tuple[Path, ...]) -> Device:  # noqa: ARG001 - th
     try:
         return one_named("devices", name, device_from_row, what="device", also=("local",))
     except UnknownNameError:
-        meant = _rows_meant(name)
+        # Rows that a published name may mean, one of each unit: they are told, and never taken
+        from inferometer.known.names import match_device  # noqa: PLC0415 - its table is read for names that no row has
+
+        found = (match_device(name.replace("-", " "), unit) for unit in UNITS)
+        meant = list(dict.fromkeys(match.device for match in found if match and isinstance(match.device, str)))
         if not meant:
             raise
         listing = f"In the catalog that is {' or '.join(meant)}."
@@ -244,16 +226,7 @@ def _row_of_phone(name: str) -> str | None:
     return next((row.name for wanted in units for row in rows if row.text("unit") == wanted), None)
 
 
-def _rows_meant(name: str) -> list[str]:
-    """Rows that a published name may mean, one of each unit: they are told, and never taken."""
-    from inferometer.known.names import match_device  # noqa: PLC0415 - its table is read for names that no row has
-
-    found = (match_device(name.replace("-", " "), unit) for unit in UNITS)
-    return list(dict.fromkeys(match.device for match in found if match and isinstance(match.device, str)))
-
-
 def device_from_row(row: CatalogRow) -> Device:
-    row.allow(*_KEYS)
     power, connected = row.inner("power"), row.inner("links")
     power.allow("tdp", "idle", "cooling", "warms", "battery")
     connected.allow("host", "peer", "network")
@@ -262,30 +235,18 @@ def device_from_row(row: CatalogRow) -> Device:
     price.allow("list")
     stated = groups_of(row)
     groups = tuple(group for group, _ in stated)
-    return Device(
-        name=row.name,
-        title=row.required_text("title"),
-        vendor=row.required_text("vendor"),
-        unit=_unit(row),
-        kind=row.text("kind"),
-        family=row.text("family"),
-        chip=row.text("chip"),
-        aliases=row.names("aliases"),
-        year=row.whole("year"),
+    return row.value(
+        Device, "peaks", "cores", "core_groups", "clock", "power", "energy", "price", "links", "utilisation", "memory",
         peaks={**peaks_of(stated), **_peaks(row.inner("peaks"))},
         memories=tuple(_memory(part, row) for part in row.inners("memory")),
-        flash_bytes=row.number("flash", "B"),
         host_link=_linked(connected, "host"),
         peer_link=_linked(connected, "peer"),
         network_link=_linked(connected, "network"),
-        storage_bytes_per_s=row.number("storage", "B/s"),
         shares=_shares(row.inner("utilisation")),
         cores=row.number("cores", "1") or _counted(row, sum(group.count for group in groups), "core_groups"),
         core_groups=groups,
         clock_hz=row.number("clock", "Hz") or _counted(row, groups[0].clock_hz if groups else 0.0, "core_groups"),
         vector_bits=_vector_bits(groups) if row.text("unit") == "cpu" else None,
-        launch_s=row.number("launch", "s"),
-        call_s=row.number("call", "s"),
         power_w=power.number("tdp", "W"),
         idle_w=power.number("idle", "W"),
         cooling_w=power.number("cooling", "W"),
@@ -294,16 +255,7 @@ def device_from_row(row: CatalogRow) -> Device:
         joules_per_flop=per_flop,
         joules_per_byte=per_byte,
         price_usd=price.number("list", "USD"),
-        notes=row.text("notes"),
-    )
-
-
-def _unit(row: CatalogRow) -> Unit:
-    stated = row.required_text("unit")
-    for unit in UNITS:
-        if unit == stated:
-            return unit
-    raise row.place.at("unit").error(f"is {stated!r}.", remedy=f"Known units: {', '.join(UNITS)}.")
+    )  # fmt: skip
 
 
 def _peaks(row: CatalogRow) -> dict[str, Sourced]:
@@ -426,15 +378,6 @@ def link(name: str) -> Link:
 
 
 def link_from_row(row: CatalogRow) -> Link:
-    row.allow("title", "kind", "topology", "bandwidth", "latency", "direction", "aliases", "year", "devices")
     if row.text("direction") not in {None, "per-direction"}:
         raise row.place.at("direction").error("must be 'per-direction': a link's bandwidth is stored one way.")
-    return Link(
-        name=row.name,
-        title=row.required_text("title"),
-        kind=row.required_text("kind"),
-        topology=row.text("topology"),
-        bandwidth_bytes_per_s=row.number("bandwidth", "B/s"),
-        latency_s=row.number("latency", "s"),
-        devices=row.whole("devices"),
-    )
+    return row.value(Link, "direction", "aliases", "year")

@@ -6,9 +6,10 @@ A number is text with a unit (`"4.8 TB/s"`) that takes its row's source, or a ta
 
 import tomllib
 from collections.abc import Iterable, Mapping
+from dataclasses import MISSING, fields
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 
 from inferometer.core.device import ORIGINS, Sourced
 from inferometer.core.errors import CatalogError, UnitError, nearest, same_but_for_case
@@ -18,6 +19,11 @@ from inferometer.core.units import parse_quantity
 _NUMBER_KEYS = {"value", "source", "origin", "date", "note"}
 _NO_WORDS: Mapping[str, Any] = {}  # of a number that is stated plainly
 _SOURCE_KEYS = {"title", "url", "date", "origin"}
+# What a number is stated in, by the end of its field's name; any other is a plain number.
+_UNITS = {
+    "_bytes_per_s": "B/s", "_g_per_kwh": "g/kWh", "_bytes": "B", "_s": "s",
+}  # fmt: skip
+T = TypeVar("T")
 
 
 @frozen
@@ -111,6 +117,47 @@ class CatalogRow:
             raise self.place.at(key).error(f"{stated!r} is out of range.")
         return self.sourced(value, table, key)
 
+    def required(self, key: str, unit: str, *, below: float | None = None) -> Sourced:
+        number = self.number(key, unit, below=below)
+        if number is None:
+            raise self.place.error(f"{key} is missing.")
+        return number
+
+    def one_of(self, key: str, allowed: object, stated: str | None = None) -> Any:
+        """What the row states under the key, one of a Literal's words."""
+        chosen, words = stated or self.required_text(key), get_args(allowed)
+        if chosen not in words:
+            raise self.place.at(key).error(f"is {chosen!r}.", remedy=f"Known: {', '.join(words)}.")
+        return chosen
+
+    def value(self, kind: type[T], *also: str, **given: Any) -> T:
+        """The value that a row describes: every field under its own name, but those that are `given`.
+
+        A number stands under its field's name without the unit (`step_s` under `step`, in seconds), a flag is "yes" or
+        "no". What the row leaves out has the field's default, and is missing where there is none. `also` are further
+        keys of the row.
+        """
+        described: Any = kind  # a type checker takes a class for no key of a cache
+        columns = [column for column in _columns(described) if column.field not in given]
+        self.allow(*(column.key for column in columns if column.key != "name"), *also)
+        read = {column.field: self._read(column) for column in columns if column.is_needed or column.key in self.fields}
+        return kind(**read, **given)
+
+    def _read(self, column: "_Column") -> Any:
+        key, kind = column.key, column.kind
+        if kind in {float, Sourced}:
+            number = self.required(key, column.unit)
+            return number if kind is Sourced else number.value
+        if kind is bool:
+            return self.one_of(key, Literal["yes", "no"]) == "yes"
+        if kind is int:
+            return self.whole(key)
+        if get_origin(kind) is Literal:
+            return self.one_of(key, kind)
+        if kind is str:
+            return self.name if key == "name" else self.required_text(key)
+        return get_origin(kind)(self.names(key))
+
     def sourced(self, value: float, table: Mapping[str, Any], stated_in: str) -> Sourced:
         """A value with what its table says of it, and otherwise what its row says."""
         key = table.get("source", self.fields.get("source"))
@@ -132,6 +179,31 @@ class CatalogRow:
             return place.error("has no source, and its row has none.", remedy="Every number says where it comes from.")
         remedy = did_you_mean(str(key), self.sources)
         return place.error(f"names the source {key!r}, which the file does not declare.", remedy=remedy)
+
+
+@frozen
+class _Column:
+    """What a row has for a field of a value, under which key."""
+
+    field: str
+    key: str
+    kind: Any  # without `None`, which a field may be by default
+    unit: str
+    is_needed: bool
+
+
+@cache
+def _columns(kind: Any) -> tuple[_Column, ...]:
+    columns = []
+    hints = get_type_hints(kind)
+    for entry in fields(kind):
+        kinds = [part for part in get_args(hints[entry.name]) if part is not type(None)]
+        of = kinds[0] if type(None) in get_args(hints[entry.name]) else hints[entry.name]
+        ending = next((end for end in _UNITS if entry.name.endswith(end)), "") if of in {float, Sourced} else ""
+        is_needed = entry.default is MISSING and entry.default_factory is MISSING
+        key, unit = entry.name.removesuffix(ending), _UNITS.get(ending, "1")
+        columns.append(_Column(field=entry.name, key=key, kind=of, unit=unit, is_needed=is_needed))
+    return tuple(columns)
 
 
 _NO_ROW = CatalogRow(name="", place=CatalogKey(file="", key=""), fields={}, sources={})
@@ -171,11 +243,11 @@ def rows_in(contents: Iterable[tuple[Path, Mapping[str, Any]]], table: str) -> C
         entries = content.get(table, {})
         if not isinstance(entries, dict):
             raise CatalogError(f"{file.name}: {table}: must be a table of rows.")
-        for name, fields in entries.items():
+        for name, stated in entries.items():
             place = CatalogKey(file=file.name, key=f"{table}.{name}")
-            if not isinstance(fields, dict):
+            if not isinstance(stated, dict):
                 raise place.error("must be a table.")
-            rows[name] = CatalogRow(name=name, place=place, fields=fields, sources=sources)
+            rows[name] = CatalogRow(name=name, place=place, fields=stated, sources=sources)
     return CatalogRows(by_name=rows, aliases=_aliases(rows))
 
 
@@ -203,10 +275,10 @@ def parse_text(text: str, file: Path) -> dict[str, Any]:
 def _sources(entries: Any, place: CatalogKey) -> dict[str, Mapping[str, str]]:
     if not isinstance(entries, dict):
         raise place.error("must be a table.")
-    for name, fields in entries.items():
-        if not isinstance(fields, dict) or not isinstance(fields.get("title"), str):
+    for name, stated in entries.items():
+        if not isinstance(stated, dict) or not isinstance(stated.get("title"), str):
             raise place.at(name).error("must be a table with a title.")
-        for key in sorted(set(fields) - _SOURCE_KEYS):
+        for key in sorted(set(stated) - _SOURCE_KEYS):
             raise place.at(name, key).error("is not a known key.", remedy=f"Known: {', '.join(sorted(_SOURCE_KEYS))}.")
     return dict(entries)
 

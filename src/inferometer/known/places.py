@@ -79,41 +79,25 @@ def pue(name: str) -> Pue:
 
 
 def _instance(row: CatalogRow) -> Instance:
-    row.allow(
-        "title", "provider", "device", "count", "region", "vcpus", "memory", "network", "price", "aliases", "notes"
-    )
     price = row.inner("price")
     price.allow("on_demand", "spot")
     count = row.whole("count")
     if not count:
         raise row.place.at("count").error("must be a whole number of 1 or more.")
-    return Instance(
-        name=row.name,
-        title=row.required_text("title"),
-        provider=row.required_text("provider"),
-        device=row.required_text("device"),
+    return row.value(
+        Instance, "count", "price", "aliases",
         count=count,
-        region=row.text("region"),
-        vcpus=row.whole("vcpus"),
-        memory_bytes=row.number("memory", "B"),
-        network_bytes_per_s=row.number("network", "B/s"),
         usd_per_hour=price.number("on_demand", "USD/h"),
         spot_usd_per_hour=price.number("spot", "USD/h"),
-        notes=row.text("notes"),
-    )
+    )  # fmt: skip
 
 
 def _grid(row: CatalogRow) -> Grid:
-    row.allow("title", "carbon", "aliases")
-    carbon = row.number("carbon", "g/kWh")
-    if carbon is None:
-        raise row.place.error("carbon is missing.")
-    return Grid(name=row.name, title=row.required_text("title"), carbon_g_per_kwh=carbon)
+    return row.value(Grid, "aliases")
 
 
 def _pue(row: CatalogRow) -> Pue:
-    row.allow("title", "pue", "aliases")
-    value = row.number("pue", "1")
-    if value is None or value.value < 1:
+    stated = row.number("pue", "1")
+    if stated is None or stated.value < 1:
         raise row.place.at("pue").error("must be a number of 1 or more.")
-    return Pue(name=row.name, title=row.required_text("title"), pue=value)
+    return row.value(Pue, "pue", "aliases", pue=stated)

@@ -48,27 +48,8 @@ def dtype_facts() -> Mapping[str, DTypeFacts]:
 
 
 def _level(row: CatalogRow) -> MemoryLevel:
-    row.allow("title", "latency_low", "latency_high", "bandwidth_low", "bandwidth_high")
-    return MemoryLevel(
-        name=row.name,
-        title=row.required_text("title"),
-        latency_low_s=row.number("latency_low", "s"),
-        latency_high_s=row.number("latency_high", "s"),
-        bandwidth_low_bytes_per_s=row.number("bandwidth_low", "B/s"),
-        bandwidth_high_bytes_per_s=row.number("bandwidth_high", "B/s"),
-    )
+    return row.value(MemoryLevel)
 
 
 def _facts(row: CatalogRow) -> DTypeFacts:
-    row.allow("title", "use", "exponent_bits", "mantissa_bits", "max", "smallest_normal", "stored", "perplexity_lost")
-    return DTypeFacts(
-        name=row.name,
-        title=row.required_text("title"),
-        use=row.text("use"),
-        exponent_bits=row.whole("exponent_bits"),
-        mantissa_bits=row.whole("mantissa_bits"),
-        largest=row.number("max", "1"),
-        smallest_normal=row.number("smallest_normal", "1"),
-        stored=row.text("stored"),
-        perplexity_lost=row.number("perplexity_lost", "1"),
-    )
+    return row.value(DTypeFacts, "max", largest=row.number("max", "1"))

@@ -2,23 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, get_args
+from typing import TYPE_CHECKING
 
-from inferometer.core.engine import Admission, Order, SchedulerRules, Victim
+from inferometer.core.engine import SchedulerRules
 from inferometer.core.errors import DomainError
 from inferometer.known.engines import version_numbers
 from inferometer.known.files import all_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-    from typing import Any
 
     from inferometer.known.load import CatalogRow
-
-_KEYS = (
-    "title", "engine", "since", "order", "admission", "victim", "prefix_cache", "ahead", "gang", "apart",
-    "waits_after_preemption", "estimate_start", "estimate_least", "estimate_steps", "slots", "step_tokens", "source",
-)  # fmt: skip
 
 
 def schedulers() -> Mapping[str, SchedulerRules]:
@@ -40,37 +34,5 @@ def scheduler_of(engine: str, version: str | None = None) -> SchedulerRules:
 
 
 def _rules(row: CatalogRow) -> SchedulerRules:
-    row.allow(*_KEYS)
     source = row.sources.get(row.text("source") or "", {})
-    return SchedulerRules(
-        engine=row.required_text("engine"),
-        since=row.required_text("since"),
-        title=row.required_text("title"),
-        order=_one_of(row, "order", Order),
-        admission=_one_of(row, "admission", Admission),
-        victim=_one_of(row, "victim", Victim),
-        prefix_cache=row.text("prefix_cache") == "yes",
-        ahead=row.text("ahead") == "yes",
-        gang=row.text("gang") == "yes",
-        apart=row.text("apart") == "yes",
-        waits_after_preemption=row.text("waits_after_preemption") != "no",
-        estimate_start=_number(row, "estimate_start"),
-        estimate_least=_number(row, "estimate_least"),
-        estimate_steps=row.whole("estimate_steps") or 0,
-        slots=row.whole("slots"),
-        step_tokens=row.whole("step_tokens"),
-        source=source.get("title", ""),
-        url=source.get("url", ""),
-    )
-
-
-def _number(row: CatalogRow, key: str) -> float:
-    number = row.number(key, "1")
-    return 0.0 if number is None else number.value
-
-
-def _one_of(row: CatalogRow, key: str, choices: Any) -> Any:
-    value = row.required_text(key)
-    if value not in get_args(choices):
-        raise row.place.at(key).error(f"is {value!r}, and must be one of {', '.join(get_args(choices))}.")
-    return value
+    return row.value(SchedulerRules, source=source.get("title", ""), url=source.get("url", ""))

@@ -46,26 +46,10 @@ def model(name: str) -> CatalogModel:
 
 
 def _model(row: CatalogRow) -> CatalogModel:
-    row.allow(
-        "title", "family", "aliases", "year", "parameters", "active_parameters", "context", "config", "null", "network",
-        "notes",
-    )  # fmt: skip
     config = row.fields.get("config")
     if not isinstance(config, dict) or not config:
         raise row.place.at("config").error("must be a table with the values of the model's config.")
-    return CatalogModel(
-        name=row.name,
-        title=row.required_text("title"),
-        family=row.required_text("family"),
-        aliases=row.names("aliases"),
-        year=row.whole("year"),
-        parameters=row.number("parameters", "1"),
-        active_parameters=row.number("active_parameters", "1"),
-        context=row.number("context", "1"),
-        config={**config, **dict.fromkeys(row.names("null"))},
-        network=row.text("network"),
-        notes=row.text("notes"),
-    )
+    return row.value(CatalogModel, "config", "null", config={**config, **dict.fromkeys(row.names("null"))})
 
 
 # How networks of packages are written: `timm:resnet50`, and `timm:resnet50@288` for images of 288 pixels.

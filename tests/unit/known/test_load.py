@@ -1,8 +1,12 @@
 """A row that does not hold is told in one sentence with its file and key."""
 
+from typing import Literal
+
 import pytest
 
+from inferometer.core.device import Sourced
 from inferometer.core.errors import CatalogError, UnknownNameError
+from inferometer.core.frozen import frozen
 from inferometer.known import device, devices
 from inferometer.known.hardware import device_from_row
 from inferometer.known.load import read_rows
@@ -61,7 +65,7 @@ def test_what_a_row_does_not_say_is_unknown(tmp_path):
         ("bf16 =", "bf17 =", "devices.box.peaks.bf17", "Did you mean bf16"),
         ("vendor", "vendro", "devices.box.vendro", "Did you mean vendor"),
         ('vendor = "Maker"', "", "devices.box", "vendor is missing"),
-        ('"gpu"', '"gpus"', "devices.box.unit", "Known units"),
+        ('"gpu"', '"gpus"', "devices.box.unit", "Known: cpu, gpu, npu, tpu"),
         ('unit = "gpu"', "unit = 3", "devices.box.unit", "must be text"),
         ('"measured"', '"rumour"', "devices.box.peaks.i8", "Known origins"),
         ("note =", "nota =", "devices.box.peaks.i8.nota", "not a known key"),
@@ -145,3 +149,60 @@ def test_names_are_matched_exactly_and_never_by_a_part():
         device("nvidia-h2")
     with pytest.raises(UnknownNameError, match=r"Did you mean .*nvidia-h200"):
         device("nvidia-h2000")
+
+
+@frozen
+class _Part:
+    """One field of each kind that a row is read into."""
+
+    name: str
+    title: str
+    share: Sourced
+    delay_s: Sourced
+    rate_bytes_per_s: Sourced | None = None
+    above_bytes: float = 0.0
+    count: int | None = None
+    size: int = 16
+    way: Literal["one", "other"] = "one"
+    early: bool = True
+    parts: tuple[str, ...] = ()
+    notes: str | None = None
+
+
+def _part(tmp_path, text, **given):
+    file = tmp_path / "parts.toml"
+    file.write_text(f'[sources.s]\ntitle = "A page"\ndate = "2026"\n[parts.x]\nsource = "s"\n{text}')
+    return read_rows([file], "parts").by_name["x"].value(_Part, **given)
+
+
+def test_a_row_becomes_a_value_by_the_names_and_units_of_its_fields(tmp_path):
+    least = 'title = "T"\nshare = 0.5\ndelay = "2 ms"\n'
+    bare = _part(tmp_path, least)
+    assert (bare.name, bare.share.value, bare.delay_s.value) == ("x", 0.5, pytest.approx(2e-3))
+    assert bare == _Part(name="x", title="T", share=bare.share, delay_s=bare.delay_s)
+    whole = _part(
+        tmp_path,
+        least + 'rate = "3 GB/s"\nabove = "8 GB"\ncount = 4\nsize = 0\nway = "other"\nearly = "no"\nparts = ["a"]\n',
+        notes="given",
+    )
+    assert (whole.rate_bytes_per_s.value, whole.above_bytes, whole.count, whole.size) == (3e9, 8e9, 4, 0)
+    assert (whole.way, whole.early, whole.parts, whole.notes) == ("other", False, ("a",), "given")
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (("share = 0.5\n", ""), "parts.x: share is missing."),
+        (('delay = "2 ms"', 'delay = "2 GB"'), "parts.x.delay"),
+        (('title = "T"\n', ""), "parts.x: title is missing."),
+        (('"T"', '"T"\nway = "third"'), "parts.x.way: is 'third'. Known: one, other."),
+        (('"T"', '"T"\nearly = "soon"'), "parts.x.early: is 'soon'. Known: yes, no."),
+        (('"T"', '"T"\ndelay_s = "2 ms"'), "parts.x.delay_s: is not a known key. Did you mean delay?"),
+        (('"T"', '"T"\nname = "y"'), "parts.x.name: is not a known key."),
+    ],
+)  # fmt: skip
+def test_a_row_that_does_not_fit_its_value_says_which_key(tmp_path, change, words):
+    text = 'title = "T"\nshare = 0.5\ndelay = "2 ms"\n'.replace(*change)
+    with pytest.raises(CatalogError) as caught:
+        _part(tmp_path, text)
+    assert words in str(caught.value)

@@ -1,10 +1,12 @@
 """Rows with every key, each with another value: what the catalog makes of them, field by field."""
 
 from dataclasses import fields, is_dataclass
+from typing import get_args
 
 import pytest
 
 from inferometer.core.device import Sourced
+from inferometer.core.engine import Admission, Order, Victim
 from inferometer.core.errors import CatalogError
 from inferometer.core.workload import Precision
 from inferometer.known import hardware, places, reference, schedulers, zoo
@@ -134,12 +136,8 @@ step_tokens = 512
 """
 
 
-def words_of(kind):
-    return schedulers.get_args(kind)
-
-
 def test_a_scheduler_has_every_rule_of_its_row(tmp_path):
-    order, admission, victim = (words_of(getattr(schedulers, name))[-1] for name in ("Order", "Admission", "Victim"))
+    order, admission, victim = (get_args(kind)[-1] for kind in (Order, Admission, Victim))
     text = RULES.replace('"arrival"', f'"{order}"').replace('"fits"', f'"{admission}"').replace('"last"', f'"{victim}"')
     found = schedulers._rules(row(tmp_path, "schedulers", text))
     assert plain(found) == {
@@ -154,7 +152,7 @@ def test_a_scheduler_has_every_rule_of_its_row(tmp_path):
         False, False, False, False, True
     ]  # fmt: skip
     assert (left.estimate_start, left.estimate_least, left.estimate_steps, left.slots) == (0.0, 0.0, 0, None)
-    with pytest.raises(CatalogError, match="must be one of"):
+    with pytest.raises(CatalogError, match="Known: last, shortest, none"):
         schedulers._rules(row(tmp_path, "schedulers", text.replace(f'"{victim}"', '"nobody"')))
 
 

@@ -71,7 +71,21 @@ def lines_of(path: Path, text: str, count: TokenCount | None = None) -> tuple[st
     """The form's name, and the requests in the order of the file. `count` counts the tokens of texts."""
     if text.lstrip()[:1] not in {"{", "["}:
         return _table(path, text)
-    return lines_from(path, _objects(path, text), count)
+    # The objects of JSON lines, or of one JSON document: a list, or one object
+    try:
+        whole = json.loads(text)
+        found = whole if isinstance(whole, list) else [whole]
+    except json.JSONDecodeError:
+        found = []
+        for number, line in enumerate(text.splitlines(), start=1):
+            if line.strip():
+                try:
+                    found.append(json.loads(line))
+                except json.JSONDecodeError as error:
+                    raise FormatError(f"{path}, line {number}: {error}.", remedy=KNOWN) from None
+    if not all(isinstance(entry, dict) for entry in found):
+        raise FormatError(f"{path} holds something that is no request.", remedy=KNOWN)
+    return lines_from(path, found, count)
 
 
 def lines_from(path: Path | str, objects: list[Fields], count: TokenCount | None = None) -> tuple[str, list[TraceLine]]:
@@ -98,24 +112,6 @@ def _lines(path: Path | str, objects: list[Fields]) -> tuple[str, list[TraceLine
             why = f"it has no {error}" if isinstance(error, KeyError) else error
             raise FormatError(f"{path}, entry {number} is not one of {form}: {why}.", remedy=KNOWN) from None
     return form, lines
-
-
-def _objects(path: Path, text: str) -> list[Fields]:
-    """The objects of JSON lines, or of one JSON document: a list, or one object."""
-    try:
-        whole = json.loads(text)
-        found = whole if isinstance(whole, list) else [whole]
-    except json.JSONDecodeError:
-        found = []
-        for number, line in enumerate(text.splitlines(), start=1):
-            if line.strip():
-                try:
-                    found.append(json.loads(line))
-                except json.JSONDecodeError as error:
-                    raise FormatError(f"{path}, line {number}: {error}.", remedy=KNOWN) from None
-    if not all(isinstance(entry, dict) for entry in found):
-        raise FormatError(f"{path} holds something that is no request.", remedy=KNOWN)
-    return found
 
 
 # Our own, and those with a request a line

@@ -63,7 +63,16 @@ class LiteRtBenchmark:
                 "It holds no table of ops in their run order.", remedy="Run with --enable_op_profiling=true."
             )
         draft = Draft(tool=self.title, runtime="litert")
-        _add_settings(draft, text)
+        if match := _GRAPH.search(text):
+            path = match[1]
+            name = path.replace("\\", "/").rpartition("/")[2]
+            draft.model = ModelFacts(name=name.removesuffix(".tflite") or path, source=path)
+        if match := _THREADS.search(text):
+            draft.threads = whole(match[1], "the number of threads")
+        if match := _MEMORY.search(text):
+            draft.headline["peak_memory_bytes"] = size(
+                optional(match[1], "the peak memory"), "the peak memory", unit=_MIB
+            )
         timings = {name: number(value, f"`{name}`") / _US for name, value in _TIMINGS.findall(text)}
         load = timings.get("Init", sum_of(tables.loading) if tables.loading else None)
         if load is not None:
@@ -180,17 +189,6 @@ def _opened(tables: _Tables, notes: list[str]) -> tuple[OpTime, ...]:
 
 def _with_unit(op: OpTime, unit: str | None) -> OpTime:
     return OpTime(name=op.name, kind=op.kind, time_s=op.time_s, count=op.count, kernel=op.kernel, unit=unit)
-
-
-def _add_settings(draft: Draft, text: str) -> None:
-    if match := _GRAPH.search(text):
-        path = match[1]
-        name = path.replace("\\", "/").rpartition("/")[2]
-        draft.model = ModelFacts(name=name.removesuffix(".tflite") or path, source=path)
-    if match := _THREADS.search(text):
-        draft.threads = whole(match[1], "the number of threads")
-    if match := _MEMORY.search(text):
-        draft.headline["peak_memory_bytes"] = size(optional(match[1], "the peak memory"), "the peak memory", unit=_MIB)
 
 
 importer = LiteRtBenchmark()

@@ -80,17 +80,14 @@ def _reader(folder: Path, open_files: ExitStack) -> Callable[[str], Array]:
             raise FormatError(
                 f"The checkpoint has no tensor {name!r}, which its config says it has.", remedy="Check config.json."
             )
-        return _as_float(places[held], held)
+        # Numpy has no bf16: it comes as ml_dtypes' where that is installed, and else is widened by hand
+        opened = places[held]
+        if opened.get_slice(held).get_dtype() == "BF16":
+            import ml_dtypes  # noqa: F401, PLC0415 - teaches numpy the format
+        values: Array = opened.get_tensor(held)
+        return values.astype(np.float32)
 
     return read
-
-
-def _as_float(opened: Any, name: str) -> Array:
-    """Numpy has no bf16: it comes as ml_dtypes' where that is installed, and else is widened by hand."""
-    if opened.get_slice(name).get_dtype() == "BF16":
-        import ml_dtypes  # noqa: F401, PLC0415 - teaches numpy the format
-    values: Array = opened.get_tensor(name)
-    return values.astype(np.float32)
 
 
 def _config(folder: Path) -> Mapping[str, Any]:

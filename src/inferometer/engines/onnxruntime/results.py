@@ -62,7 +62,26 @@ class OnnxRuntimeProfile:
                 parts[event.name] = parts.get(event.name, 0.0) + event.seconds
         if parts:
             draft.phases.append(Phase(name="load", time_s=sum(parts.values()), parts=parts))
-        _add_runs(draft, events)
+        # The first run pays for what is made once, so it is a phase of its own where there are others
+        runs = _outermost([event for event in events if event.category == "Session" and event.name == _RUN])
+        if not runs:
+            runs = _outermost([event for event in events if event.category == "Session" and event.name in _EXECUTORS])
+        if not runs:
+            raise FormatError("It holds no run of the model.", remedy="Run the session before ending the profiling.")
+        nodes, astray = _nodes_of(runs, [event for event in events if event.category == "Node"])
+        if astray:
+            draft.notes.append(f"{astray} node events lie outside every run and are left out")
+        if len(runs) > 1:
+            draft.phases.append(_phase("first_run", runs[:1], nodes[:1], draft))
+            runs, nodes = runs[1:], nodes[1:]
+        else:
+            draft.notes.append("the file holds one run, which is also the first after loading")
+        forward = _phase("forward", runs, nodes, draft)
+        draft.phases.append(forward)
+        elsewhere = sorted({op.provider for op in forward.ops if op.provider and op.unit != "cpu"})
+        if elsewhere:
+            names = ", ".join(elsewhere)
+            draft.notes.append(f"the times of ops on {names} are the host's: the device may work on after them")
         # The most that the engine's own allocator had in use. It is not the whole memory of the process.
         peaks = [size(event.args.get("mem_in_use_peak"), "`mem_in_use_peak`") for event in events]
         known = [peak for peak in peaks if peak]
@@ -85,29 +104,6 @@ def _event(index: int, raw: Mapping[str, Any]) -> _Event:
         thread=(text(raw.get("pid")), text(raw.get("tid"))),
         args=mapping(raw.get("args")),
     )
-
-
-def _add_runs(draft: Draft, events: Sequence[_Event]) -> None:
-    """The first run pays for what is made once, so it is a phase of its own where there are others."""
-    runs = _outermost([event for event in events if event.category == "Session" and event.name == _RUN])
-    if not runs:
-        runs = _outermost([event for event in events if event.category == "Session" and event.name in _EXECUTORS])
-    if not runs:
-        raise FormatError("It holds no run of the model.", remedy="Run the session before ending the profiling.")
-    nodes, astray = _nodes_of(runs, [event for event in events if event.category == "Node"])
-    if astray:
-        draft.notes.append(f"{astray} node events lie outside every run and are left out")
-    if len(runs) > 1:
-        draft.phases.append(_phase("first_run", runs[:1], nodes[:1], draft))
-        runs, nodes = runs[1:], nodes[1:]
-    else:
-        draft.notes.append("the file holds one run, which is also the first after loading")
-    forward = _phase("forward", runs, nodes, draft)
-    draft.phases.append(forward)
-    elsewhere = sorted({op.provider for op in forward.ops if op.provider and op.unit != "cpu"})
-    if elsewhere:
-        names = ", ".join(elsewhere)
-        draft.notes.append(f"the times of ops on {names} are the host's: the device may work on after them")
 
 
 def _phase(name: str, runs: Sequence[_Event], nodes: Sequence[Sequence[_Event]], draft: Draft) -> Phase:

@@ -132,15 +132,11 @@ class DecoderSession(Tokenising):
         recorder: ProfileRecorder | None = None,
         now_ns: Nanoseconds = time.perf_counter_ns,
     ) -> None:
-        self._target, self._plan, self._session, self._opened = target, plan, session, opened
+        self._target, self._plan, self._session, self.opened = target, plan, session, opened
         self._model_file = plan.path
         self._recorder, self._now_ns = recorder, now_ns
         self._decoder: Decoder = decoder_of(opened.inputs, opened.outputs, name=str(plan.path))
         self._outputs = [port.name for port in opened.outputs]
-
-    @property
-    def opened(self) -> Opened:
-        return self._opened
 
     @property
     def cost_per_kernel_s(self) -> float | None:
@@ -284,14 +280,10 @@ class OrtSession:
     """
 
     def __init__(self, plan: LoadingPlan, session: Any, opened: Opened) -> None:
-        self._plan, self._session, self._opened = plan, session, opened
+        self._plan, self._session, self.opened = plan, session, opened
         self._fed: dict[str, Array] = {}
         self._binding: Any = None
         self._run: Callable[[], None] = _not_fed
-
-    @property
-    def opened(self) -> Opened:
-        return self._opened
 
     @property
     def cost_per_kernel_s(self) -> float | None:
@@ -300,7 +292,7 @@ class OrtSession:
     def feed(self, inputs: Mapping[str, Array]) -> None:
         if self._session is None:
             raise DomainError("The session is closed.")
-        require_fitting(self._opened.inputs, inputs)
+        require_fitting(self.opened.inputs, inputs)
         self._fed = {name: np.array(array, order="C") for name, array in inputs.items()}
         self._bind(self._session)
 
@@ -317,7 +309,7 @@ class OrtSession:
 
     def _bind_outputs(self, binding: Any) -> None:
         device = _device(self._plan)
-        for port in self._opened.outputs:
+        for port in self.opened.outputs:
             binding.bind_output(port.name, *device)
 
     def _first_run(self) -> None:
@@ -325,11 +317,11 @@ class OrtSession:
         session.run_with_iobinding(binding)
         self._run = partial(session.run_with_iobinding, binding)
         given = [tuple(value.shape()) if value.is_tensor() else () for value in binding.get_outputs()]
-        wrong = wrongly_declared(self._opened.outputs, given)
+        wrong = wrongly_declared(self.opened.outputs, given)
         if wrong:
             self._run = self._run_anew
-            notes = (note for note in wrong if note not in self._opened.notes)
-            self._opened = replace(self._opened, notes=(*self._opened.notes, *notes))
+            notes = (note for note in wrong if note not in self.opened.notes)
+            self.opened = replace(self.opened, notes=(*self.opened.notes, *notes))
 
     def _run_anew(self) -> None:
         self._bind_outputs(self._binding)  # in place of those of the step before
@@ -346,7 +338,7 @@ class OrtSession:
     def outputs(self) -> Mapping[str, Array]:
         if self._binding is None:
             return {}
-        results = zip(self._opened.outputs, self._binding.copy_outputs_to_cpu(), strict=True)
+        results = zip(self.opened.outputs, self._binding.copy_outputs_to_cpu(), strict=True)
         return {name: array for port, result in results for name, array in result_arrays(port.name, result).items()}
 
     def kernels(self) -> Mapping[str, tuple[Kernel, ...]]:

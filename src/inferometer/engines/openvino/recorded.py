@@ -149,7 +149,7 @@ class OpenvinoRecordedSession(OpenvinoSession):
                 name=name,
                 kind=facts.get(name, {}).get("layerType") or name,
                 samples_s=samples[name],
-                unit=self._opened.unit,
+                unit=self.opened.unit,
                 layers=roles[name].layers,
                 own=roles[name].own,
                 provider=facts.get(name, {}).get("primitiveType") or None,

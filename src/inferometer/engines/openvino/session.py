@@ -44,6 +44,7 @@ class OpenvinoSession:
     """A compiled model with one request. A model with open sizes is compiled again for the sizes that are fed."""
 
     counting = False
+    cost_per_kernel_s: float | None = None
 
     def __init__(self, target: Target, *, clock: Clock) -> None:
         if not target.path.exists():
@@ -62,15 +63,7 @@ class OpenvinoSession:
         if target.sizes:
             self._reshape(_sized(self._ports, target))
         self._fed: dict[str, Array] = {}
-        self._compiled, self._request, self._opened = self._compile((Stage(name="load", seconds=load_s),))
-
-    @property
-    def opened(self) -> Opened:
-        return self._opened
-
-    @property
-    def cost_per_kernel_s(self) -> float | None:
-        return None
+        self._compiled, self._request, self.opened = self._compile((Stage(name="load", seconds=load_s),))
 
     def _reshape(self, shapes: Mapping[str, tuple[int, ...]]) -> None:
         with guarded(self._target.path, f"refused the sizes {_listed(shapes)} for"):
@@ -118,7 +111,7 @@ class OpenvinoSession:
         shapes = {name: tuple(array.shape) for name, array in inputs.items()}
         if any(not _fixed(entry, shapes[name]) for name, entry in self._inputs()):
             self._reshape(shapes)
-            self._compiled, self._request, self._opened = self._compile(self._opened.stages[:1])
+            self._compiled, self._request, self.opened = self._compile(self.opened.stages[:1])
         self._fed = {name: np.array(array, order="C") for name, array in inputs.items()}
         with guarded(self._target.path, "refused the inputs of"):
             for name, entry in self._inputs():

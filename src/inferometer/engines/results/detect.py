@@ -135,7 +135,18 @@ def choose_importer(
     known, broken = installed() if importers is None else (tuple(importers), ())
     matching = [importer for importer in known if importer.matches(document)]
     if source is not None:
-        return _asked_for(source, document, known, matching)
+        by_name = {importer.name: importer for importer in known}
+        if source not in by_name:
+            raise UnknownNameError("importer", source, by_name, listing=f"Known: {', '.join(by_name) or 'none'}.")
+        asked = by_name[source]
+        if asked in matching:
+            return asked
+        like = f"It looks like {matching[0].title}; leave --as out." if matching else "Check the file."
+        raise FormatError(
+            f"{str(document.path)!r} was to be read as {source}, and is not a result of {asked.title}: "
+            f"it is {_describe(document)}.",
+            remedy=like,
+        )
     if len(matching) == 1:
         return matching[0]
     seen = f"{str(document.path)!r} is {_describe(document)}"
@@ -171,21 +182,6 @@ def installed() -> tuple[tuple[Importer, ...], tuple[str, ...]]:
     """The importers that load, and the error messages of the others."""
     loaded, errors = load_all(GROUP)
     return tuple(loaded.values()), tuple(error.message for error in errors)
-
-
-def _asked_for(source: str, document: Document, known: tuple[Importer, ...], matching: list[Importer]) -> Importer:
-    by_name = {importer.name: importer for importer in known}
-    if source not in by_name:
-        raise UnknownNameError("importer", source, by_name, listing=f"Known: {', '.join(by_name) or 'none'}.")
-    asked = by_name[source]
-    if asked in matching:
-        return asked
-    like = f"It looks like {matching[0].title}; leave --as out." if matching else "Check the file."
-    raise FormatError(
-        f"{str(document.path)!r} was to be read as {source}, and is not a result of {asked.title}: "
-        f"it is {_describe(document)}.",
-        remedy=like,
-    )
 
 
 def _describe(document: Document) -> str:

@@ -7,6 +7,7 @@ one is an error that names its line; so is a number that is none.
 import csv
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 
 from inferometer.core.errors import FormatError
 from inferometer.core.frozen import frozen
@@ -106,19 +107,15 @@ def ops_by_name(ops: Sequence[OpTime]) -> tuple[OpTime, ...]:
     groups: dict[str, list[OpTime]] = {}
     for op in ops:
         groups.setdefault(op.name, []).append(op)
-    return tuple(_summed(group) for group in groups.values())
-
-
-def _summed(group: Sequence[OpTime]) -> OpTime:
-    first = group[0]
-    moved = [op.bytes for op in group if op.bytes is not None]
-    return OpTime(
-        name=first.name,
-        kind=first.kind,
-        unit=first.unit,
-        kernel=first.kernel,
-        provider=first.provider,
-        count=sum(op.count for op in group),
-        time_s=sum(op.time_s for op in group),
-        bytes=sum(moved) if len(moved) == len(group) else None,
-    )
+    sums = []
+    for group in groups.values():
+        moved = [op.bytes for op in group if op.bytes is not None]
+        sums.append(
+            replace(
+                group[0],
+                count=sum(op.count for op in group),
+                time_s=sum(op.time_s for op in group),
+                bytes=sum(moved) if len(moved) == len(group) else None,
+            )
+        )
+    return tuple(sums)

@@ -3,18 +3,12 @@
 Opening a folder of CTranslate2, or the `model.bin` in it.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from inferometer.core.errors import FormatError
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from inferometer.core.graph import Graph
-    from inferometer.formats.base import Peek
+from inferometer.core.graph import Graph
+from inferometer.formats.base import Peek
 
 _WEIGHTS = "model.bin"
 _VOCABULARIES = ("vocabulary.json", "vocabulary.txt")

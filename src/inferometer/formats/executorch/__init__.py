@@ -3,17 +3,12 @@
 Opening an ExecuTorch program. Its weights are counted where they lie and never read.
 """
 
-from __future__ import annotations
-
 import mmap
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from inferometer.core.errors import FormatError
-
-if TYPE_CHECKING:
-    from inferometer.core.graph import Graph
-    from inferometer.formats.base import Peek
+from inferometer.core.graph import Graph
+from inferometer.formats.base import Peek
 
 _IDENTIFIER = b"ET12"
 _REMEDY = "Convert the model again, with ExecuTorch or `inferometer prepare MODEL --for executorch`."

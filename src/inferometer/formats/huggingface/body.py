@@ -10,14 +10,9 @@ from inferometer.formats.huggingface import nn
 
 # What configs call an activation → what the work rules do.
 _FUNCTIONS = {
-    "gelu_pytorch_tanh": "gelu_tanh",
-    "gelu_python": "gelu",
-    "gelu_10": "gelu",
-    "relu_squared": "relu2",
-    "sqrelu": "relu2",
-    "swish": "silu",
-    "hard_swish": "hardswish",
-}
+    "gelu_pytorch_tanh": "gelu_tanh", "gelu_python": "gelu", "gelu_10": "gelu", "relu_squared": "relu2",
+    "sqrelu": "relu2", "swish": "silu", "hard_swish": "hardswish",
+}  # fmt: skip
 
 
 @frozen

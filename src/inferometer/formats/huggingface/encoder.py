@@ -146,24 +146,7 @@ def encoded(family: Family, config: Config, heads: tuple[str, ...], place: NameP
 
 def vision(family: Family, config: Config, heads: tuple[str, ...], place: NamePrefixes) -> Body:
     pixels = nn.tensor(f"{place.at}pixel_values", nn.BATCH, config.whole("num_channels", 3), nn.IMAGE, nn.IMAGE)
-    body = encoded(family, config, heads, place, _stem(family, config, pixels, place))
-    sizes = {**body.metadata, "default_sizes": {"image": config.whole("image_size")}}
-    return replace(body, inputs=(pixels,), metadata=sizes)
-
-
-def patches(name: str, pixels: Tensor, features: int, size: int, modules: tuple[str, bool]) -> list[Op]:
-    """Each patch of `size` × `size` pixels becomes one token: a convolution whose stride is its kernel.
-
-    `modules` is the convolution's name in the checkpoint and whether it has a bias.
-    """
-    module, bias = modules
-    conv = nn.convolution(name, pixels, nn.square(features, size, stride=size, padding=0), module, bias=bias)
-    y = nn.output(conv)
-    return [conv, nn.view(f"{name}.rows", y, nn.BATCH, y.shape[2] * y.shape[3], features)]
-
-
-def _stem(family: Family, config: Config, pixels: Tensor, place: NamePrefixes) -> list[Op]:
-    """Patches, learned tokens before them, positions, and CLIP's first norm."""
+    # Patches, learned tokens before them, positions, and CLIP's first norm
     names, hidden, size = family.names, config.whole("hidden_size"), config.whole("patch_size")
     side = config.whole("image_size") // size
     if not side:
@@ -178,7 +161,20 @@ def _stem(family: Family, config: Config, pixels: Tensor, place: NamePrefixes) -
     ops.append(nn.elementwise(f"{at}.positions", "add", ops, weights=(table,)))
     if module := names.get("first_norm", ""):
         ops.append(nn.norm(f"{at}.norm", ops, family.norm, f"{prefix}{module}", bias=family.norm_bias))
-    return ops
+    body = encoded(family, config, heads, place, ops)
+    sizes = {**body.metadata, "default_sizes": {"image": config.whole("image_size")}}
+    return replace(body, inputs=(pixels,), metadata=sizes)
+
+
+def patches(name: str, pixels: Tensor, features: int, size: int, modules: tuple[str, bool]) -> list[Op]:
+    """Each patch of `size` × `size` pixels becomes one token: a convolution whose stride is its kernel.
+
+    `modules` is the convolution's name in the checkpoint and whether it has a bias.
+    """
+    module, bias = modules
+    conv = nn.convolution(name, pixels, nn.square(features, size, stride=size, padding=0), module, bias=bias)
+    y = nn.output(conv)
+    return [conv, nn.view(f"{name}.rows", y, nn.BATCH, y.shape[2] * y.shape[3], features)]
 
 
 def _tokens(family: Family, name: str, rows: Tensor, prefix: str) -> Op:

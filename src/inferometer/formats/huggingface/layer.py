@@ -81,7 +81,22 @@ def feed(spec: Mlp, at: str, x: Tensor) -> list[Op]:
 
 def route(spec: Experts, at: str, x: Tensor) -> list[Op]:
     """Router, experts, and the shared expert that every token passes."""
-    ops = [_router(spec, at, x)]
+    weights = [nn.weight(f"{spec.router}.weight", spec.experts, nn.width(x))]
+    if spec.router_bias:
+        weights.append(nn.weight(f"{spec.router}.bias", spec.experts))
+    if spec.correction:
+        weights.append(nn.weight(spec.correction, spec.experts))
+    name = f"{at}.router"
+    ops = [
+        Op(
+            name=name,
+            kind="moe_router",
+            inputs=(x,),
+            outputs=(nn.tensor(name, *x.shape[:-1], spec.top_k),),
+            weights=tuple(weights),
+            attributes={"experts": spec.experts, "top_k": spec.top_k},
+        )
+    ]
     chosen = nn.output(ops)
     if spec.latent:
         ops.append(nn.linear(f"{at}.latent_in", x, spec.latent, spec.latent_in))
@@ -99,23 +114,6 @@ def route(spec: Experts, at: str, x: Tensor) -> list[Op]:
         ops += [gate, scaled, nn.multiply(f"{at}.shared.scale", shared, scaled)]
         shared = nn.output(ops)
     return [*ops, nn.add(f"{at}.combine", routed, shared)]
-
-
-def _router(spec: Experts, at: str, x: Tensor) -> Op:
-    weights = [nn.weight(f"{spec.router}.weight", spec.experts, nn.width(x))]
-    if spec.router_bias:
-        weights.append(nn.weight(f"{spec.router}.bias", spec.experts))
-    if spec.correction:
-        weights.append(nn.weight(spec.correction, spec.experts))
-    name = f"{at}.router"
-    return Op(
-        name=name,
-        kind="moe_router",
-        inputs=(x,),
-        outputs=(nn.tensor(name, *x.shape[:-1], spec.top_k),),
-        weights=tuple(weights),
-        attributes={"experts": spec.experts, "top_k": spec.top_k},
-    )
 
 
 def _experts(spec: Experts, at: str, x: Tensor, chosen: Tensor) -> Op:

@@ -9,8 +9,7 @@ import mmap
 import struct
 from typing import TYPE_CHECKING
 
-from inferometer.core.errors import FormatError
-from inferometer.formats.onnx.faults import Fault
+from inferometer.formats.onnx.faults import reading
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -20,6 +19,7 @@ if TYPE_CHECKING:
     from inferometer.formats.mnn.layers import MnnNet, MnnOp
     from inferometer.formats.onnx.messages import OnnxModel, TensorDef, ValueInfo
 
+_AGAIN = "Convert the model again, with MNNConvert or `inferometer prepare MODEL --for mnn`."
 _OPSET = 20  # of the operators that MNN's are written as
 _LEAST, _FIELDS = 8, 32  # fields of the outermost table: it has 8 to 15
 _OPERATORS, _TENSORS = 3, 7  # two that every network has
@@ -41,19 +41,10 @@ class MnnReader:
         from inferometer.formats.onnx.assemble import assemble_model  # noqa: PLC0415 - as above
         from inferometer.formats.onnx.messages import Wire  # noqa: PLC0415 - as above
 
-        try:
+        with reading(path, "an MNN file", remedy=_AGAIN, by_byte=False):
             with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
                 model = _model(parse_net(data, path), path)
             return assemble_model(path, model, Wire(b""))
-        except Fault as fault:
-            raise FormatError(
-                f"{str(path)!r} cannot be read as an MNN file: {fault.in_words}.",
-                remedy="Convert the model again, with MNNConvert or `inferometer prepare MODEL --for mnn`.",
-            ) from None
-        except FileNotFoundError:
-            raise FormatError(f"There is no file {str(path)!r}.", remedy="Check the path.") from None
-        except (OSError, ValueError) as error:
-            raise FormatError(f"{str(path)!r} cannot be opened: {error}.") from None
 
 
 def _may_be_a_network(head: bytes) -> bool:

@@ -10,9 +10,10 @@ from inferometer.core.errors import FormatError
 from inferometer.core.graph import Graph
 from inferometer.formats.base import Peek
 from inferometer.formats.ncnn.param import NcnnLayer, input_shape, parse_param
-from inferometer.formats.onnx.faults import Fault
+from inferometer.formats.onnx.faults import reading
 from inferometer.formats.onnx.messages import Node, OnnxModel, TensorDef
 
+_AGAIN = "Convert the model again, with pnnx or `inferometer prepare MODEL --for ncnn`."
 _LARGEST = 1 << 28
 _OPSET = 23  # of the operators that layers are written as
 _HEAD = b"7767517"
@@ -30,18 +31,11 @@ class NcnnReader:
         from inferometer.formats.onnx.assemble import assemble_model  # noqa: PLC0415 - matching a file needs none of it
         from inferometer.formats.onnx.messages import Wire  # noqa: PLC0415 - as above
 
-        try:
+        with reading(path, "an ncnn network", remedy=_AGAIN, by_byte=False):
             if path.stat().st_size > _LARGEST:
                 raise FormatError(f"{str(path)!r} is larger than a text of layers may be ({_LARGEST:,} bytes).")
             layers = parse_param(path.read_text(encoding="utf-8", errors="replace"))
             return assemble_model(path, _model(layers, path), Wire(b""))
-        except Fault as fault:
-            raise FormatError(
-                f"{str(path)!r} cannot be read as an ncnn network: {fault.in_words}.",
-                remedy="Convert the model again, with pnnx or `inferometer prepare MODEL --for ncnn`.",
-            ) from None
-        except (OSError, ValueError) as error:
-            raise FormatError(f"{str(path)!r} cannot be opened: {error}.") from None
 
 
 def _model(layers: tuple[NcnnLayer, ...], path: Path) -> OnnxModel:

@@ -3,10 +3,9 @@
 import mmap
 from pathlib import Path
 
-from inferometer.core.errors import FormatError
 from inferometer.core.graph import Graph
 from inferometer.formats.base import Peek
-from inferometer.formats.onnx.faults import Fault
+from inferometer.formats.onnx.faults import Fault, reading
 from inferometer.formats.onnx.messages import BYTES, VARINT, Wire
 
 # Whether bytes look like an ONNX model. Protobuf has no magic number: the fields must make sense.
@@ -16,6 +15,7 @@ _MODEL = {1: VARINT, 2: BYTES, 3: BYTES, 4: BYTES, 5: VARINT, 6: BYTES, 7: BYTES
           25: BYTES, 26: BYTES}  # fmt: skip
 _GRAPH = {1: BYTES, 2: BYTES, 5: BYTES, 10: BYTES, 11: BYTES, 12: BYTES, 13: BYTES, 14: BYTES, 15: BYTES, 16: BYTES}
 _NODE = {1: BYTES, 2: BYTES, 3: BYTES, 4: BYTES, 5: BYTES, 6: BYTES, 7: BYTES, 8: BYTES, 9: BYTES, 10: BYTES}
+_DAMAGED = "The file may be cut short, damaged or of another format; `onnx.checker` may tell more."
 _MAX_IR = 64
 _ANY_SIZE = 1 << 62
 _ENOUGH = 64  # fields looked at in one message
@@ -84,19 +84,11 @@ class OnnxReader:
 
     def read(self, path: Path) -> Graph:
         path = Path(path)
-        try:
-            with path.open("rb") as file:
-                if file.seek(0, 2) == 0:
-                    return read_bytes(path, b"")  # nothing to map, and nothing to read
-                with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
-                    return read_bytes(path, data)
-        except Fault as fault:
-            raise FormatError(
-                f"{str(path)!r} cannot be read as ONNX: {fault}.",
-                remedy="The file may be cut short, damaged or of another format; `onnx.checker` may tell more.",
-            ) from None
-        except (OSError, ValueError) as error:
-            raise FormatError(f"{str(path)!r} cannot be opened: {error}.") from None
+        with reading(path, "ONNX", remedy=_DAMAGED), path.open("rb") as file:
+            if file.seek(0, 2) == 0:
+                return read_bytes(path, b"")  # nothing to map, and nothing to read
+            with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
+                return read_bytes(path, data)
 
 
 def read_bytes(path: Path, data: bytes | mmap.mmap) -> Graph:

@@ -1,5 +1,10 @@
 """What can be wrong with a file, before it is known which file it is, and the bounds within which one is read."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from inferometer.core.errors import FormatError
 
 # The bounds that keep a hostile file cheap to refuse. Each lies far above what real models need.
 
@@ -54,3 +59,17 @@ class UncoveredError(Exception):
 
 class UnknownShapeError(Exception):
     """A shape that cannot be inferred from the file. Not the user's error: the tensor is reported as unknown."""
+
+
+@contextmanager
+def reading(path: Path, what: str, *, remedy: str, by_byte: bool = True) -> Iterator[None]:
+    """What is wrong with a file, or keeps it from being opened, as an error that names it."""
+    try:
+        yield
+    except Fault as fault:
+        words = str(fault) if by_byte else fault.in_words
+        raise FormatError(f"{str(path)!r} cannot be read as {what}: {words}.", remedy=remedy) from None
+    except FileNotFoundError:
+        raise FormatError(f"There is no file {str(path)!r}.", remedy="Check the path.") from None
+    except (OSError, ValueError) as error:  # ValueError: an empty file cannot be mapped
+        raise FormatError(f"{str(path)!r} cannot be opened: {error}.") from None

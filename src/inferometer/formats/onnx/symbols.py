@@ -221,11 +221,7 @@ def _evaluate(text: str, known: dict[str, Dim]) -> Dim | None:
             return None
         tokens.append(match.group().strip())
         position = match.end()
-    return _sum_of(tokens, known)
-
-
-def _sum_of(tokens: list[str], known: dict[str, Dim]) -> Dim | None:
-    """Without parentheses: products, added and subtracted."""
+    # Without parentheses: products, added and subtracted
     if len(tokens) % 2 == 0:
         return None
     terms: list[Dim] = []

@@ -317,7 +317,10 @@ def _origin(value: Value, call: Call, row: OnnxRow) -> tuple[StoredTensor, ...]:
     """What a constant result is made of: the stored tensor itself, or one that is computed when the model is loaded."""
     first = call.inputs[0] if call.inputs else None
     shape = static(value.shape) or ()
-    if first is not None and (row.passes or (row.kind == "gather" and _uses_all(first, shape))):
+    # Whether what is looked up once, at loading, is as large as the table: then the table itself is named
+    if first is not None and (
+        row.passes or (row.kind == "gather" and (prod(static(first.shape) or ()) <= prod(shape)))
+    ):
         scales = (
             stored
             for i, other in enumerate(call.inputs[1:], start=1)
@@ -327,11 +330,6 @@ def _origin(value: Value, call: Call, row: OnnxRow) -> tuple[StoredTensor, ...]:
         return (*first.stored, *scales)
     table = any(other is not None and other.stored[0].table for other in call.inputs)
     return (StoredTensor(name=value.name, shape=shape, dtype=value.dtype, table=table),)
-
-
-def _uses_all(table: Value, shape: tuple[int, ...]) -> bool:
-    """Whether what is looked up once, at loading, is as large as the table: then the table itself is named."""
-    return prod(static(table.shape) or ()) <= prod(shape)
 
 
 def _with_arguments(node: Node, scope: Scope) -> Node:

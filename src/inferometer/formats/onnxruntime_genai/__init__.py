@@ -3,19 +3,14 @@
 Opening a folder of ONNX Runtime GenAI, or the config in it: the graph is that of the decoder's ONNX file.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 from inferometer.core.errors import FormatError
+from inferometer.core.graph import Graph
 from inferometer.core.json_text import parse_json
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from inferometer.core.graph import Graph
-    from inferometer.formats.base import Peek
+from inferometer.formats.base import Peek
 
 _CONFIG = "genai_config.json"
 _KEYS = (b'"decoder"', b'"context_length"', b'"vocab_size"')

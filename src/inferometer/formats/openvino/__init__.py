@@ -9,11 +9,12 @@ from pathlib import Path
 from inferometer.core.errors import FormatError
 from inferometer.core.graph import Graph
 from inferometer.formats.base import Peek
-from inferometer.formats.onnx.faults import Fault
+from inferometer.formats.onnx.faults import reading
 
 _NET = re.compile(  # after a byte-order mark, a declaration and comments, where there are some
     rb"^(?:\xef\xbb\xbf)?\s*(?:<\?xml[^>]*\?>\s*)?(?:<!--(?:[^-]|-(?!->))*-->\s*)*<net\s[^>]*\bversion\s*=\s*[\"'](\d+)"
 )
+_AGAIN = "Convert it again: openvino.save_model writes the .xml and the .bin file."
 _OLDEST, _LARGEST = 10, 1 << 30
 
 
@@ -40,7 +41,7 @@ class OpenvinoReader:
         path = Path(path)
         if path.is_dir():
             return folder_graph(self.read(path / _LANGUAGE_MODEL), path)
-        try:
+        with reading(path, "an OpenVINO IR", remedy=_AGAIN):
             if path.stat().st_size > _LARGEST:
                 raise FormatError(f"{str(path)!r} is larger than an IR's XML file may be ({_LARGEST:,} bytes).")
             data = path.read_bytes()
@@ -53,13 +54,6 @@ class OpenvinoReader:
                     remedy="Convert the original model again with a newer OpenVINO (openvino.convert_model).",
                 )
             return assemble_model(path, as_onnx(parse_net(data), path), Wire(b""))
-        except Fault as fault:
-            raise FormatError(
-                f"{str(path)!r} cannot be read as an OpenVINO IR: {fault}.",
-                remedy="Convert it again: openvino.save_model writes the .xml and the .bin file.",
-            ) from None
-        except (OSError, ValueError) as error:
-            raise FormatError(f"{str(path)!r} cannot be opened: {error}.") from None
 
 
 reader = OpenvinoReader()

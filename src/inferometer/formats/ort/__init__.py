@@ -9,8 +9,9 @@ from pathlib import Path
 from inferometer.core.errors import FormatError
 from inferometer.core.graph import Graph
 from inferometer.formats.base import Peek
-from inferometer.formats.onnx.faults import Fault
+from inferometer.formats.onnx.faults import reading
 
+_AGAIN = "Convert it again: python -m onnxruntime.tools.convert_onnx_models_to_ort MODEL.onnx."
 IDENTIFIER = b"ORTM"
 
 
@@ -27,18 +28,14 @@ class OrtReader:
         from inferometer.formats.ort.parse import parse_session  # noqa: PLC0415 - as above
 
         path = Path(path)
-        try:
-            with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
-                if data[4:8] != IDENTIFIER:
-                    raise FormatError(f"{str(path)!r} is not in ONNX Runtime's format.")
-                return assemble_model(path, parse_session(data, path), Wire(data))
-        except Fault as fault:
-            raise FormatError(
-                f"{str(path)!r} cannot be read as an ORT model: {fault}.",
-                remedy="Convert it again: python -m onnxruntime.tools.convert_onnx_models_to_ort MODEL.onnx.",
-            ) from None
-        except (OSError, ValueError) as error:  # ValueError: an empty file cannot be mapped
-            raise FormatError(f"{str(path)!r} cannot be read as an ORT model: {error}.") from None
+        with (
+            reading(path, "an ORT model", remedy=_AGAIN),
+            path.open("rb") as file,
+            mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data,
+        ):
+            if data[4:8] != IDENTIFIER:
+                raise FormatError(f"{str(path)!r} is not in ONNX Runtime's format.")
+            return assemble_model(path, parse_session(data, path), Wire(data))
 
 
 reader = OrtReader()

@@ -64,14 +64,9 @@ _BINARY: dict[type[ast.operator], Callable[[Dim, Dim], Dim]] = {
     ast.Mod: _remainder,
 }
 _FUNCTIONS: dict[str, Callable[[Dim, Dim], Dim]] = {
-    "Add": operator.add,
-    "Mul": operator.mul,
-    "FloorDiv": _divided,
-    "CleanDiv": _divided,
-    "IntTrueDiv": _divided,
-    "Mod": _remainder,
-    "PythonMod": _remainder,
-}
+    "Add": operator.add, "Mul": operator.mul, "FloorDiv": _divided, "CleanDiv": _divided, "IntTrueDiv": _divided,
+    "Mod": _remainder, "PythonMod": _remainder,
+}  # fmt: skip
 
 
 def parse_size(text: str, names: Mapping[str, Dim]) -> Dim:

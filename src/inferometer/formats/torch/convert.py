@@ -10,7 +10,7 @@ from inferometer.core.dtypes import dtype
 from inferometer.core.errors import FormatError
 from inferometer.core.frozen import frozen
 from inferometer.core.graph import Block, Graph, Op, Role, Tensor
-from inferometer.formats.torch import control, moves, products
+from inferometer.formats.torch import moves, products
 from inferometer.formats.torch.program import AtenRow, Program, ProgramBody, ProgramCall, Ref, base_name, row_of
 from inferometer.formats.torch.scope import (
     Bound,
@@ -447,14 +447,6 @@ def _unused(program: Program, scope: ProgramScope) -> tuple[Op, ...]:
 
 
 _FORMS: dict[str, Form] = {
-    **moves.FORMS,
-    **products.FORMS,
-    "overload": _overload,
-    "gelu": _gelu,
-    "glu": _glu,
-    "reduce": _reduce,
-    "sort": _sort,
-    "pool": _pool,
-    "adaptive_pool": _adaptive_pool,
-    **control.forms(walk),
-}
+    **moves.FORMS, **products.FORMS, "overload": _overload, "gelu": _gelu, "glu": _glu, "reduce": _reduce,
+    "sort": _sort, "pool": _pool, "adaptive_pool": _adaptive_pool, **moves.forms(walk),
+}  # fmt: skip

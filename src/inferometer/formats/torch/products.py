@@ -263,18 +263,8 @@ def _cell(scope: ProgramScope, call: ProgramCall, row: AtenRow) -> None:
 
 
 FORMS = {
-    "linear": _linear,
-    "product": _product,
-    "product_added": _product_added,
-    "outer": _outer,
-    "tensordot": _tensordot,
-    "einsum": _einsum,
-    "packed": _packed,
-    "convolution": _convolution,
-    "transposed_convolution": _convolution,
-    "attention": _attention,
-    "inferometer.attention": _declared_attention,
-    "inferometer.experts": _declared_experts,
-    "recurrent": _recurrent,
-    "cell": _cell,
-}
+    "linear": _linear, "product": _product, "product_added": _product_added, "outer": _outer, "tensordot": _tensordot,
+    "einsum": _einsum, "packed": _packed, "convolution": _convolution, "transposed_convolution": _convolution,
+    "attention": _attention, "inferometer.attention": _declared_attention, "inferometer.experts": _declared_experts,
+    "recurrent": _recurrent, "cell": _cell,
+}  # fmt: skip

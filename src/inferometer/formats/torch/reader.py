@@ -142,7 +142,11 @@ def read_pt2(path: Path, *, model: str | None = None) -> Graph:
     if not members and any(name.endswith("data.pkl") for name in archive.members):
         return archive_graph(archive)
     if not members:
-        raise _without_program(path, set(archive.members))
+        shown = ", ".join(sorted(set(archive.members))[:6]) or "nothing"
+        raise FormatError(
+            f"{str(path)!r} is a zip file without an exported program; it holds {shown}.",
+            remedy="Save the model with torch.export.save.",
+        )
     try:
         graph = program_graph(parse_program(archive, _chosen(path, members, model), name=model or path.stem))
     except FormatError as error:
@@ -180,11 +184,3 @@ def _is_pickle(path: Path) -> bool:
             remedy="Save the model with torch.export.save.",
         )
     return False
-
-
-def _without_program(path: Path, members: set[str]) -> FormatError:
-    shown = ", ".join(sorted(members)[:6]) or "nothing"
-    return FormatError(
-        f"{str(path)!r} is a zip file without an exported program; it holds {shown}.",
-        remedy="Save the model with torch.export.save.",
-    )

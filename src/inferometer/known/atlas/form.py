@@ -137,6 +137,9 @@ def catalog_device(spelling: str, unit: str | None) -> str | None:
     return meant if isinstance(meant, str) else None
 
 
+Reading = Callable[[CsvLine], Iterable[PublishedMeasurement]]
+
+
 @frozen
 class PublishedForm:
     """`read` may raise `LineError`: the line is set aside with that reason."""
@@ -144,7 +147,12 @@ class PublishedForm:
     name: str
     title: str
     columns: frozenset[str]
-    read: Callable[[CsvLine], Iterable[PublishedMeasurement]]
+    read: Reading
+
+
+def published_form(name: str, title: str, *columns: str) -> Callable[[Reading], PublishedForm]:
+    """Make the decorated function, which reads a line, the form of files that have these columns."""
+    return lambda read: PublishedForm(name=name, title=title, columns=frozenset(columns), read=read)
 
 
 def published(  # noqa: PLR0913 - what every measurement has

@@ -77,10 +77,6 @@ class Signature:
                 values[name] = self.inputs[name].read(value)
             except ValueError as refusal:
                 raise DomainError(f"{self.name}: {name} {refusal}, and is {shown(value)}.") from None
-        self._check_shapes(values)
-        return values
-
-    def _check_shapes(self, values: Mapping[str, Any]) -> None:
         shapes = {
             name: value.shape[:-1] if self.inputs[name].sequence else value.shape
             for name, value in values.items()
@@ -94,6 +90,7 @@ class Signature:
                 f"{self.name}: the arrays do not go together: {listed}.",
                 remedy="Give arrays of one shape, or shapes that numpy broadcasts.",
             ) from None
+        return values
 
     def finish(self, result: Any) -> Any:
         """A Python value for a scalar; never an infinity."""

@@ -386,7 +386,16 @@ def _best(name: str, unit: Unit | None, *, both: bool) -> str | Device | None:
         return None
     # On a GPU, a card beats the graphics of the host it sits in: `Pi 5 (AMD RX 7600)`.
     cards = [pair for pair in fitting if unit == "gpu" and pair[0].named.discrete]
-    return _adjusted((cards or fitting)[0][1], name)
+    # The row, or the row with the clock or the number of GPU cores that the name states
+    row = (cards or fitting)[0][1]
+    text = plain(name)
+    cores = _GPU_CORES.search(text)
+    if cores is None and "hz" not in text:
+        return row
+    made = device(row)
+    if cores is not None and made.cores is not None and made.unit == "gpu":
+        return row if made.cores.value == int(cores[1]) else _with_cores(made, int(cores[1]))
+    return overclocked(made, name) or _as_described(made, name) or row
 
 
 def _named_outside(name: str) -> bool:
@@ -400,18 +409,6 @@ def _row(candidate: PhraseFound, unit: Unit | None) -> str | None:
         usual = name_table().unit_of_vendor.get(candidate.named.vendor, "cpu")
         return rows.get(usual) or next(iter(rows.values()))
     return rows.get(unit) or (rows.get("tpu") if unit == "npu" else None)
-
-
-def _adjusted(row: str, name: str) -> str | Device:
-    """The row, or the row with the clock or the number of GPU cores that the name states."""
-    text = plain(name)
-    cores = _GPU_CORES.search(text)
-    if cores is None and "hz" not in text:
-        return row
-    made = device(row)
-    if cores is not None and made.cores is not None and made.unit == "gpu":
-        return row if made.cores.value == int(cores[1]) else _with_cores(made, int(cores[1]))
-    return overclocked(made, name) or _as_described(made, name) or row
 
 
 def _as_described(row: Device, name: str) -> Device | None:

@@ -4,19 +4,14 @@ psutil does it the same way on Linux, macOS and Windows. A grandchild that made 
 left by its parent is no longer in the tree, and cannot be found.
 """
 
-from __future__ import annotations
-
 import sys
 import threading
 import time
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+
+import psutil
 
 from inferometer.core.frozen import frozen
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    import psutil
 
 
 @frozen

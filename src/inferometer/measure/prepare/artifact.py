@@ -80,7 +80,10 @@ def goal_of(out: Path | None, engine: EngineDescriptor, overwrite: bool) -> str 
         return None
     if out.exists() and not overwrite:
         raise DomainError(f"{out} exists already.", remedy="Give another name, or overwrite it with --overwrite.")
-    _require_writable(out.absolute().parent)
+    # Before any work: what is not there yet is made in the nearest folder that is
+    there = next(parent for parent in (out.absolute().parent, *out.absolute().parent.parents) if parent.exists())
+    if not there.is_dir() or not os.access(there, os.W_OK):
+        raise DomainError(f"Nothing can be written in {there}.", remedy="Choose a folder you may write to.")
     opens = [form for form in engine.opens if form in SUFFIXES]
     named = (form for form in (*goals_of(engine), *SUFFIXES) if out.name.endswith(SUFFIXES.get(form, "/")))
     goal = next(named, None)
@@ -109,13 +112,6 @@ def goal_of(out: Path | None, engine: EngineDescriptor, overwrite: bool) -> str 
             remedy="Give another name, or overwrite it with --overwrite.",
         )
     return goal
-
-
-def _require_writable(folder: Path) -> None:
-    """Before any work: what is not there yet is made in the nearest folder that is."""
-    there = next(parent for parent in (folder, *folder.parents) if parent.exists())
-    if not there.is_dir() or not os.access(there, os.W_OK):
-        raise DomainError(f"Nothing can be written in {there}.", remedy="Choose a folder you may write to.")
 
 
 def require_another(out: Path | None, source: Path) -> None:

@@ -72,7 +72,12 @@ def chain_for(
         raise _no_format(source, engine, quantise, formats, generates=generates)
     if goal is not None and (quantise is not None or formats):
         raise _other_file(source, engine, quantise, goal, generates=generates)
-    raise _no_way(source, engine, steps, goal)
+    takes = sorted({form for step in steps for form in step.takes if step.gives in (goal, *engine.opens)})
+    raise FormatError(
+        f"No tool here makes a file in the format {goal or ' or '.join(engine.opens)} for {engine.title} of a model in "
+        f"the format {source}.",
+        remedy=f"Give a model in one of the formats {', '.join(takes)}." if takes else "Choose another runtime.",
+    )
 
 
 def _way(
@@ -130,13 +135,4 @@ def _other_file(
     return FormatError(
         f"The tools here make no {goal} {what}for {engine.title} of a model in the format {source}.",
         remedy=f"Name {kind}.",
-    )
-
-
-def _no_way(source: str, engine: EngineDescriptor, steps: Sequence[PrepareStep], goal: str | None) -> FormatError:
-    takes = sorted({form for step in steps for form in step.takes if step.gives in (goal, *engine.opens)})
-    return FormatError(
-        f"No tool here makes a file in the format {goal or ' or '.join(engine.opens)} for {engine.title} of a model in "
-        f"the format {source}.",
-        remedy=f"Give a model in one of the formats {', '.join(takes)}." if takes else "Choose another runtime.",
     )

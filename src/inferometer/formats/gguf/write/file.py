@@ -139,17 +139,9 @@ def _sixes(count: int) -> Array:
 
 
 _PACKERS: dict[str, Callable[[Array, float], Array]] = {
-    "q8_0": _q8_0,
-    "q4_0": _q4_0,
-    "q4_1": _q4_1,
-    "q5_0": _q5_0,
-    "q5_1": _q5_1,
-    "q2_k": _q2_k,
-    "q3_k": _q3_k,
-    "q4_k": _q4_k,
-    "q5_k": _q5_k,
-    "q6_k": _q6_k,
-}
+    "q8_0": _q8_0, "q4_0": _q4_0, "q4_1": _q4_1, "q5_0": _q5_0, "q5_1": _q5_1, "q2_k": _q2_k, "q3_k": _q3_k,
+    "q4_k": _q4_k, "q5_k": _q5_k, "q6_k": _q6_k,
+}  # fmt: skip
 BLOCK_FORMATS = tuple(_PACKERS)
 
 

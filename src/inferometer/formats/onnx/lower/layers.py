@@ -113,17 +113,14 @@ def lower_conv(
             attributes["gathered"] = True
         if call.has_attribute("activation"):
             attributes["activation"] = call.text("activation").casefold()
-        return [_conv_op(step, maker, (x, weight, bias), attributes)]
+        indices = (x, weight, bias)
+        inputs = step.call.inputs
+        main = [inputs[i] for i in indices if i is not None and i < len(inputs)]
+        others = [value for i, value in enumerate(inputs) if i not in indices]
+        activations = [value for value in (*main, *others) if value is not None and not value.constant]
+        return [maker.op_of(step, "convolution", activations, (*main[1:], *others, main[0]), attributes)]
 
     return lower
-
-
-def _conv_op(step: OnnxStep, maker: Maker, indices: tuple[int | None, ...], attributes: dict[str, Any]) -> Op:
-    inputs = step.call.inputs
-    main = [inputs[i] for i in indices if i is not None and i < len(inputs)]
-    others = [value for i, value in enumerate(inputs) if i not in indices]
-    activations = [value for value in (*main, *others) if value is not None and not value.constant]
-    return maker.op_of(step, "convolution", activations, (*main[1:], *others, main[0]), attributes)
 
 
 def lower_pool(function: str) -> Lowering:

@@ -145,22 +145,10 @@ def _either(one: Item, other: Item) -> Item:
 
 
 BINARY: dict[str, Callable[[Item, Item], Item]] = {
-    "Add": add,
-    "Sub": _sub,
-    "Mul": mul,
-    "Mod": _mod,
-    "Pow": _power,
-    "Max": _larger,
-    "Min": _smaller,
-    "Sum": add,
-    "Equal": _compare(lambda s: s == 0),
-    "Less": _compare(lambda s: s < 0),
-    "LessOrEqual": _compare(lambda s: s <= 0),
-    "Greater": _compare(lambda s: s > 0),
-    "GreaterOrEqual": _compare(lambda s: s >= 0),
-    "And": _both,
-    "Or": _either,
-}
+    "Add": add, "Sub": _sub, "Mul": mul, "Mod": _mod, "Pow": _power, "Max": _larger, "Min": _smaller, "Sum": add,
+    "Equal": _compare(lambda s: s == 0), "Less": _compare(lambda s: s < 0), "LessOrEqual": _compare(lambda s: s <= 0),
+    "Greater": _compare(lambda s: s > 0), "GreaterOrEqual": _compare(lambda s: s >= 0), "And": _both, "Or": _either,
+}  # fmt: skip
 
 
 def to_integer(item: Item) -> Item:

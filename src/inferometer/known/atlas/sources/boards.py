@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from inferometer.known.atlas.form import CsvLine, LineError, PublishedForm, published, settings
+from inferometer.known.atlas.form import CsvLine, LineError, published, published_form, settings
 from inferometer.known.atlas.measurement import PublishedMeasurement
 
 # Small tables of language models on phones and Macs: LiteRT-LM, ExecuTorch, mlx-lm.
@@ -23,7 +23,10 @@ _WEIGHTS = {
 }  # fmt: skip
 
 
-def read_phones(line: CsvLine) -> Iterator[PublishedMeasurement]:
+@published_form(
+    "phones", "language models on phones", "source", "model", "device", "backend", "prefill_tok_s", "decode_tok_s"
+)
+def phones(line: CsvLine) -> Iterator[PublishedMeasurement]:
     told, name, backend = line.required("source"), line.required("model"), line.required("backend")
     source, engine = _SOURCES.get(told.split()[0], (told.split()[0], None))
     device = line.required("device")
@@ -58,14 +61,6 @@ def read_phones(line: CsvLine) -> Iterator[PublishedMeasurement]:
     )  # fmt: skip
 
 
-PHONES = PublishedForm(
-    name="phones",
-    title="language models on phones",
-    columns=frozenset({"source", "model", "device", "backend", "prefill_tok_s", "decode_tok_s"}),
-    read=read_phones,
-)
-
-
 # NVIDIA's Jetson AI Lab: output tokens a second with one request or several under way.
 #
 # Measured with vLLM, 2,048 tokens in and 128 out; on Orin weights of 4 bits with activations in f16 (W4A16), on Thor
@@ -74,7 +69,8 @@ PHONES = PublishedForm(
 _DEVICES = {"orin": "NVIDIA Jetson AGX Orin 64GB", "thor": "NVIDIA Jetson AGX Thor"}
 
 
-def read_jetson(line: CsvLine) -> Iterator[PublishedMeasurement]:
+@published_form("jetson", "Jetson AI Lab", "model", "device", "concurrency", "tokens_per_s")
+def jetson(line: CsvLine) -> Iterator[PublishedMeasurement]:
     device = line.required("device")
     yield published(
         line,
@@ -96,21 +92,14 @@ def read_jetson(line: CsvLine) -> Iterator[PublishedMeasurement]:
     )
 
 
-JETSON = PublishedForm(
-    name="jetson",
-    title="Jetson AI Lab",
-    columns=frozenset({"model", "device", "concurrency", "tokens_per_s"}),
-    read=read_jetson,
-)
-
-
 # Jeff Geerling's benchmarks: tokens a second and peak watts of whole systems, mostly with Ollama.
 #
 # `Pi 5 - 8GB (AMD RX 7600)` on its GPU is that card, `Cluster (10x 16GB)` ten of them. The format of the weights is not
 # stated: Ollama's own for these models is Q4_K_M, and MXFP4 for gpt-oss.
 
 
-def read_geerling(line: CsvLine) -> Iterator[PublishedMeasurement]:
+@published_form("geerling", "Geerling, AI benchmarks", "model", "system", "unit", "eval_rate")
+def geerling(line: CsvLine) -> Iterator[PublishedMeasurement]:
     system, unit = line.required("system"), line.required("unit").casefold()
     rate = re.match(r"([\d.]+)\s*Tokens/s", line.required("eval_rate"))
     if rate is None:
@@ -150,12 +139,4 @@ def _card(name: str) -> str:
     return re.sub(r"(?i)^nvidia (?=[2345]0\d0)", "NVIDIA RTX ", name)
 
 
-GEERLING = PublishedForm(
-    name="geerling",
-    title="Geerling, AI benchmarks",
-    columns=frozenset({"model", "system", "unit", "eval_rate"}),
-    read=read_geerling,
-)
-
-
-FORMS = (PHONES, JETSON, GEERLING)
+FORMS = (phones, jetson, geerling)

@@ -12,10 +12,10 @@ from inferometer.known import device as device_named
 from inferometer.known.atlas.form import (
     CsvLine,
     LineError,
-    PublishedForm,
     catalog_device,
     format_named,
     published,
+    published_form,
     settings,
 )
 from inferometer.known.atlas.measurement import PublishedMeasurement
@@ -30,7 +30,10 @@ _UNKNOWN_CARD_GIB = 100  # the largest card that anybody has
 _CPU_ONLY = frozenset({"CPU", "BLAS"})
 
 
-def read_llamacpp(line: CsvLine) -> Iterator[PublishedMeasurement]:
+@published_form(
+    "llamacpp", "llama-bench tables", "device", "backend", "model", "size_gib", "params_b", "test", "tokens_per_s"
+)
+def llamacpp(line: CsvLine) -> Iterator[PublishedMeasurement]:
     name, backend = line.required("model"), line.text("backend")
     source = line.text("source") or ""
     owner = source.partition("/")[0]
@@ -132,18 +135,11 @@ def _spelling(name: str, parameters: float | None) -> str:
     return "qwen3-235b-a22b" if moe and 230 < (parameters or 0) < 240 else name
 
 
-LLAMACPP = PublishedForm(
-    name="llamacpp",
-    title="llama-bench tables",
-    columns=frozenset({"device", "backend", "model", "size_gib", "params_b", "test", "tokens_per_s"}),
-    read=read_llamacpp,
-)
-
-
 # llama-batched-bench: `batch` sequences read `pp` tokens each at once, then make `tg` tokens each.
 
 
-def read_llamacpp_batched(line: CsvLine) -> Iterator[PublishedMeasurement]:
+@published_form("llamacpp-batched", "llama-batched-bench", "device", "model", "pp", "tg", "batch", "s_pp", "s_tg")
+def llamacpp_batched(line: CsvLine) -> Iterator[PublishedMeasurement]:
     name, prompt = line.required("model"), line.whole("pp")
     facts: dict[str, Any] = {
         "dataset": "llamacpp-batched",
@@ -165,18 +161,11 @@ def read_llamacpp_batched(line: CsvLine) -> Iterator[PublishedMeasurement]:
     )  # fmt: skip
 
 
-LLAMACPP_BATCHED = PublishedForm(
-    name="llamacpp-batched",
-    title="llama-batched-bench",
-    columns=frozenset({"device", "model", "pp", "tg", "batch", "s_pp", "s_tg"}),
-    read=read_llamacpp_batched,
-)
-
-
 # XiongjieDai's list of GPUs: llama.cpp with Llama 3, `4090 24GB * 2` for two cards that share the layers.
 
 
-def read_llamacpp_gpus(line: CsvLine) -> Iterator[PublishedMeasurement]:
+@published_form("llamacpp-gpus", "GPU benchmarks on LLM inference", "device", "model", "test", "tokens_per_s")
+def llamacpp_gpus(line: CsvLine) -> Iterator[PublishedMeasurement]:
     device, name = line.required("device"), line.required("model")
     several = re.match(r"(.+?)\s*\*\s*(\d+)$", device)
     test = re.match(r"(pp|tg)\s*(\d+)$", line.required("test"))
@@ -205,12 +194,4 @@ def read_llamacpp_gpus(line: CsvLine) -> Iterator[PublishedMeasurement]:
     )
 
 
-LLAMACPP_GPUS = PublishedForm(
-    name="llamacpp-gpus",
-    title="GPU benchmarks on LLM inference",
-    columns=frozenset({"device", "model", "test", "tokens_per_s"}),
-    read=read_llamacpp_gpus,
-)
-
-
-FORMS = (LLAMACPP, LLAMACPP_BATCHED, LLAMACPP_GPUS)
+FORMS = (llamacpp, llamacpp_batched, llamacpp_gpus)

@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from inferometer.known.atlas.form import CsvLine, LineError, PublishedForm, published, settings
+from inferometer.known.atlas.form import CsvLine, LineError, published, published_form, settings
 from inferometer.known.atlas.measurement import PublishedMeasurement, unit_named
 
 _ENGINES = (
@@ -21,7 +21,10 @@ _UNITS = (("tpu", "tpu"), ("gaudi", "npu"), ("cloud ai", "npu"))  # accelerators
 _MULTI = 8  # samples of a MultiStream query, where the log does not say
 
 
-def read_mlperf(line: CsvLine) -> Iterator[PublishedMeasurement]:
+@published_form(
+    "mlperf", "MLPerf Inference", "round", "division", "submitter", "accelerator", "model", "scenario", "samples_per_s"
+)
+def mlperf(line: CsvLine) -> Iterator[PublishedMeasurement]:
     if (line.text("result_valid") or "VALID") != "VALID":
         raise LineError("its log says that the result is not valid.")
     name, scenario = line.required("model"), line.required("scenario").casefold()
@@ -86,14 +89,6 @@ def _latency(line: CsvLine, batch: int, facts: dict[str, Any]) -> PublishedMeasu
     return published(line, quantity=quantity, figure=mean, figure_unit="ns", batch=batch, **spread, **facts)
 
 
-MLPERF = PublishedForm(
-    name="mlperf",
-    title="MLPerf Inference",
-    columns=frozenset({"round", "division", "submitter", "accelerator", "model", "scenario", "samples_per_s"}),
-    read=read_mlperf,
-)
-
-
 # MLPerf Mobile: one query's mean and 90th percentile, or the offline rate, of a phone's own stack.
 
 # The submissions' short names of chips.
@@ -103,7 +98,10 @@ _CHIPS = {
 }  # fmt: skip
 
 
-def read_mlperf_mobile(line: CsvLine) -> Iterator[PublishedMeasurement]:
+@published_form(
+    "mlperf-mobile", "MLPerf Mobile", "round", "submitter", "device", "model", "scenario", "p90_ns", "mean_ns"
+)
+def mlperf_mobile(line: CsvLine) -> Iterator[PublishedMeasurement]:
     device, scenario = line.required("device"), line.required("scenario").casefold()
     facts: dict[str, Any] = {
         "dataset": "mlperf-mobile",
@@ -124,20 +122,13 @@ def read_mlperf_mobile(line: CsvLine) -> Iterator[PublishedMeasurement]:
     yield published(line, quantity=quantity, figure=mean, figure_unit="ns", batch=1, **facts)
 
 
-MLPERF_MOBILE = PublishedForm(
-    name="mlperf-mobile",
-    title="MLPerf Mobile",
-    columns=frozenset({"round", "submitter", "device", "model", "scenario", "p90_ns", "mean_ns"}),
-    read=read_mlperf_mobile,
-)
-
-
 # MLPerf Tiny: inferences a second of microcontrollers, and the energy of one.
 
 _MODELS = {"ad": "autoencoder-ad", "ic": "resnet8", "kws": "ds-cnn", "vww": "mobilenet-v1-0.25-96"}
 
 
-def read_mlperf_tiny(line: CsvLine) -> Iterator[PublishedMeasurement]:
+@published_form("mlperf-tiny", "MLPerf Tiny", "BoardName", "SystemDesc", "MlperfModel", "Result", "ResultUnit")
+def mlperf_tiny(line: CsvLine) -> Iterator[PublishedMeasurement]:
     system, framework = line.required("SystemDesc"), line.text("InferenceFramework")
     energy = line.value("Power") if (line.text("HasPower") or "").casefold() == "true" else None
     if energy and (line.text("PowerUnit") or "") != "uJ/inf.":
@@ -168,12 +159,4 @@ def read_mlperf_tiny(line: CsvLine) -> Iterator[PublishedMeasurement]:
     )  # fmt: skip
 
 
-MLPERF_TINY = PublishedForm(
-    name="mlperf-tiny",
-    title="MLPerf Tiny",
-    columns=frozenset({"BoardName", "SystemDesc", "MlperfModel", "Result", "ResultUnit"}),
-    read=read_mlperf_tiny,
-)
-
-
-FORMS = (MLPERF, MLPERF_MOBILE, MLPERF_TINY)
+FORMS = (mlperf, mlperf_mobile, mlperf_tiny)

@@ -8,7 +8,7 @@ numbers in ncnn, so a quantised net runs on the CPU whatever adapter is asked fo
 import re
 from collections.abc import Collection, Iterator
 
-from inferometer.known.atlas.form import CsvLine, PublishedForm, published, settings
+from inferometer.known.atlas.form import CsvLine, published, published_form, settings
 from inferometer.known.atlas.measurement import PublishedMeasurement
 from inferometer.known.atlas.names import ncnn_inputs
 
@@ -21,7 +21,11 @@ _ADDED = "vision_transformer"  # in the spring of 2022: a whole list without it 
 _WHOLE = 12  # nets, of the two or three dozen that a list has
 
 
-def read(line: CsvLine) -> Iterator[PublishedMeasurement]:
+@published_form(
+    "ncnn", "ncnn, benchmark/README.md", "device", "num_threads", "powersave", "gpu_device", "model", "min_ms",
+    "max_ms", "avg_ms"
+)  # fmt: skip
+def ncnn(line: CsvLine) -> Iterator[PublishedMeasurement]:
     device, name = line.required("device"), line.required("model")
     net = name.removesuffix("_int8")
     gpu = line.signed("gpu_device", -1) >= 0 and net == name
@@ -61,11 +65,4 @@ def is_older(nets: Collection[str]) -> bool | None:
     return False if _ADDED in nets else True if len(nets) >= _WHOLE else None
 
 
-FORMS = (
-    PublishedForm(
-        name="ncnn",
-        title="ncnn, benchmark/README.md",
-        columns=frozenset({"device", "num_threads", "powersave", "gpu_device", "model", "min_ms", "max_ms", "avg_ms"}),
-        read=read,
-    ),
-)
+FORMS = (ncnn,)

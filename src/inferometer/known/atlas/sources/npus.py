@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from inferometer.known.atlas.form import CsvLine, PublishedForm, format_named, published, quantised, settings
+from inferometer.known.atlas.form import CsvLine, format_named, published, published_form, quantised, settings
 from inferometer.known.atlas.measurement import PublishedMeasurement
 
 # Hailo's model zoo: frames a second of a stream at batch 1 and 8, with GOPs and parameters.
@@ -12,7 +12,8 @@ from inferometer.known.atlas.measurement import PublishedMeasurement
 # The compiler's default is i8. Marks of the table (`star`, `rocket`) are no part of a name.
 
 
-def read_hailo(line: CsvLine) -> Iterator[PublishedMeasurement]:
+@published_form("hailo", "Hailo model zoo", "device", "dfc", "network", "fps_b1", "fps_b8", "input_hwc")
+def hailo(line: CsvLine) -> Iterator[PublishedMeasurement]:
     device, name = line.required("device"), line.required("network")
     bare = re.sub(r"\s+(?:star|rocket)\b", "", name).strip()
     shape = line.text("input_hwc")
@@ -42,18 +43,11 @@ def read_hailo(line: CsvLine) -> Iterator[PublishedMeasurement]:
             yield published(line, quantity="stream", figure=rate, figure_unit="inputs/s", batch=batch, **facts)
 
 
-HAILO = PublishedForm(
-    name="hailo",
-    title="Hailo model zoo",
-    columns=frozenset({"device", "dfc", "network", "fps_b1", "fps_b8", "input_hwc"}),
-    read=read_hailo,
-)
-
-
 # Rockchip's model zoo: frames a second of the NPU alone, one input after the other.
 
 
-def read_rknn(line: CsvLine) -> Iterator[PublishedMeasurement]:
+@published_form("rknn", "Rockchip, rknn_model_zoo", "device", "model", "input_shape", "dtype", "fps")
+def rknn(line: CsvLine) -> Iterator[PublishedMeasurement]:
     device, shape = line.required("device"), line.text("input_shape") or ""
     sides = re.match(r"\[1, 3, (\d+), (\d+)\]$", shape)
     square = sides is not None and sides[1] == sides[2]
@@ -81,18 +75,13 @@ def read_rknn(line: CsvLine) -> Iterator[PublishedMeasurement]:
     )
 
 
-RKNN = PublishedForm(
-    name="rknn",
-    title="Rockchip, rknn_model_zoo",
-    columns=frozenset({"device", "model", "input_shape", "dtype", "fps"}),
-    read=read_rknn,
-)
-
-
 # Rockchip's language models: the first token's time, tokens a second, and memory.
 
 
-def read_rknn_llm(line: CsvLine) -> Iterator[PublishedMeasurement]:
+@published_form(
+    "rknn-llm", "Rockchip, rknn-llm", "device", "model", "model_size", "dtype", "seqlen", "ttft_ms", "tokens_per_s"
+)
+def rknn_llm(line: CsvLine) -> Iterator[PublishedMeasurement]:
     device, stated = line.required("device"), line.required("dtype")
     weights, activations = quantised(stated)
     memory, prompt = line.value("memory_mb"), line.whole("seqlen")
@@ -119,12 +108,4 @@ def read_rknn_llm(line: CsvLine) -> Iterator[PublishedMeasurement]:
     )  # fmt: skip
 
 
-RKNN_LLM = PublishedForm(
-    name="rknn-llm",
-    title="Rockchip, rknn-llm",
-    columns=frozenset({"device", "model", "model_size", "dtype", "seqlen", "ttft_ms", "tokens_per_s"}),
-    read=read_rknn_llm,
-)
-
-
-FORMS = (HAILO, RKNN, RKNN_LLM)
+FORMS = (hailo, rknn, rknn_llm)

@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from inferometer.known.atlas.form import CsvLine, LineError, PublishedForm, format_named, published
+from inferometer.known.atlas.form import CsvLine, LineError, format_named, published, published_form
 from inferometer.known.atlas.measurement import PublishedMeasurement, unit_named
 
 _LANGUAGE = re.compile(r"(?i)llama|phi-|qwen|mistral|glm|gemma|falcon|deepseek|mixtral|gpt-|minicpm|granite")
@@ -19,7 +19,10 @@ _SIDES = {
 }  # fmt: skip
 
 
-def read_openvino(line: CsvLine) -> Iterator[PublishedMeasurement]:
+@published_form(
+    "openvino", "OpenVINO, performance benchmarks", "platform", "model", "metric", "precision", "value", "unit"
+)
+def openvino(line: CsvLine) -> Iterator[PublishedMeasurement]:
     platform, name = line.required("platform"), line.required("model")
     precision = line.required("precision")
     unit = unit_of(platform, line.text("platform_type") or "")
@@ -68,18 +71,14 @@ def unit_of(platform: str, kind: str) -> str | None:
     return None
 
 
-OPENVINO = PublishedForm(
-    name="openvino",
-    title="OpenVINO, performance benchmarks",
-    columns=frozenset({"platform", "model", "metric", "precision", "value", "unit"}),
-    read=read_openvino,
-)
-
-
 # OpenVINO's tables of language models on built-in GPUs: the first token's time, each later one's, and memory.
 
 
-def read_openvino_llm(line: CsvLine) -> Iterator[PublishedMeasurement]:
+@published_form(
+    "openvino-llm", "OpenVINO, language models", "platform", "topology", "precision", "input_size", "first_ms",
+    "second_ms"
+)  # fmt: skip
+def openvino_llm(line: CsvLine) -> Iterator[PublishedMeasurement]:
     platform, precision = line.required("platform"), line.required("precision")
     stated = re.match(r"(?i)(?:u?int|fp|bf)\d+", precision)
     size, memory = line.text("input_size") or "", line.value("max_rss")
@@ -109,12 +108,4 @@ def read_openvino_llm(line: CsvLine) -> Iterator[PublishedMeasurement]:
         yield published(line, quantity="decode", figure=second, figure_unit="ms", context=prompt, **facts)
 
 
-OPENVINO_LLM = PublishedForm(
-    name="openvino-llm",
-    title="OpenVINO, language models",
-    columns=frozenset({"platform", "topology", "precision", "input_size", "first_ms", "second_ms"}),
-    read=read_openvino_llm,
-)
-
-
-FORMS = (OPENVINO, OPENVINO_LLM)
+FORMS = (openvino, openvino_llm)

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from functools import cache
 from typing import Any
 
-from inferometer.known.atlas.form import CsvLine, PublishedForm, format_named, published, quantised, settings
+from inferometer.known.atlas.form import CsvLine, format_named, published, published_form, quantised, settings
 from inferometer.known.atlas.measurement import PublishedMeasurement
 from inferometer.known.atlas.names import DATA
 
@@ -28,7 +28,11 @@ RUNTIMES: Mapping[str, tuple[str, dict[str, str], str]] = {
 }
 
 
-def read_qai_hub(line: CsvLine) -> Iterator[PublishedMeasurement]:
+@published_form(
+    "qai-hub", "Qualcomm AI Hub, perf.yaml", "model", "component", "precision", "device", "runtime", "compute_unit",
+    "latency_ms"
+)  # fmt: skip
+def qai_hub(line: CsvLine) -> Iterator[PublishedMeasurement]:
     model, component = line.required("model"), line.required("component")
     unit = line.required("compute_unit").casefold()
     precision, runtime = line.required("precision"), line.required("runtime")
@@ -37,6 +41,9 @@ def read_qai_hub(line: CsvLine) -> Iterator[PublishedMeasurement]:
     peak_mb = line.value("peak_mem_max_mb")
     layers = {name: line.whole(f"layers_{name}") for name in ("cpu", "gpu", "npu")}
     image, shape = input_of(model)
+    # The share of layers that ran on another unit than the one asked for, where there are some
+    total = sum(count or 0 for count in layers.values())
+    away = total - (layers.get(unit) or 0)
     yield published(
         line,
         dataset="qai-hub",
@@ -51,7 +58,7 @@ def read_qai_hub(line: CsvLine) -> Iterator[PublishedMeasurement]:
         version=version_of(line, runtime),
         settings=settings(
             **(form if unit == "npu" or engine == "qnn" else {key: form[key] for key in form if key == "form"}),
-            **_elsewhere(layers, unit),
+            **{"elsewhere": f"{away}/{total}"} if total and away else {},
             qairt=_short(_tools(line).get("qairt")) if engine != "qnn" else None,
         ),
         precision_published=precision,
@@ -65,13 +72,6 @@ def read_qai_hub(line: CsvLine) -> Iterator[PublishedMeasurement]:
         figure_unit="ms",
         memory_bytes=peak_mb * 1e6 if peak_mb else None,
     )
-
-
-def _elsewhere(layers: Mapping[str, int | None], unit: str) -> dict[str, str]:
-    """The share of layers that ran on another unit than the one asked for, where there are some."""
-    total = sum(count or 0 for count in layers.values())
-    away = total - (layers.get(unit) or 0)
-    return {"elsewhere": f"{away}/{total}"} if total and away else {}
 
 
 def device_facts(line: CsvLine) -> dict[str, str]:
@@ -128,14 +128,6 @@ def _inputs() -> Mapping[str, str]:
     return inputs
 
 
-QAI_HUB = PublishedForm(
-    name="qai-hub",
-    title="Qualcomm AI Hub, perf.yaml",
-    columns=frozenset({"model", "component", "precision", "device", "runtime", "compute_unit", "latency_ms"}),
-    read=read_qai_hub,
-)
-
-
 # Qualcomm AI Hub's language models: prefill and decode rates, and the shortest and longest time to a first token.
 #
 # The NPU reads a prompt in chunks of 128 tokens, and the shortest TTFT is one chunk's. GenieX measures a prompt of all
@@ -146,7 +138,11 @@ QAI_HUB = PublishedForm(
 _CHUNK = 128
 
 
-def read_qai_hub_llm(line: CsvLine) -> Iterator[PublishedMeasurement]:
+@published_form(
+    "qai-hub-llm", "Qualcomm AI Hub, language models", "model", "component", "precision", "device", "runtime",
+    "compute_unit", "decode_tok_s"
+)  # fmt: skip
+def qai_hub_llm(line: CsvLine) -> Iterator[PublishedMeasurement]:
     runtime, precision = line.required("runtime"), line.required("precision")
     engine, form, _ = RUNTIMES.get(runtime, (runtime, {}, ""))
     weights, activations = quantised(precision)
@@ -189,12 +185,4 @@ def _rows(line: CsvLine, facts: dict[str, Any], window: int) -> Iterator[Publish
         yield published(line, quantity="decode", figure=decode, figure_unit="tokens/s", **sizes, **facts)
 
 
-QAI_HUB_LLM = PublishedForm(
-    name="qai-hub-llm",
-    title="Qualcomm AI Hub, language models",
-    columns=frozenset({"model", "component", "precision", "device", "runtime", "compute_unit", "decode_tok_s"}),
-    read=read_qai_hub_llm,
-)
-
-
-FORMS = (QAI_HUB, QAI_HUB_LLM)
+FORMS = (qai_hub, qai_hub_llm)

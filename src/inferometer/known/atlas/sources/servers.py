@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from math import prod
 from typing import Any
 
-from inferometer.known.atlas.form import CsvLine, LineError, PublishedForm, format_named, published, settings
+from inferometer.known.atlas.form import CsvLine, LineError, format_named, published, published_form, settings
 from inferometer.known.atlas.measurement import PublishedMeasurement
 
 # Argonne's LLM-Inference-Bench: whole requests, `batch` at once, with as many tokens out as in.
@@ -29,7 +29,11 @@ _FIRST_RUNS = ("Intel PVC GPU", "vLLM")
 _APART = 0.05
 
 
-def read_argonne(line: CsvLine) -> Iterator[PublishedMeasurement]:
+@published_form(
+    "argonne", "Argonne, LLM-Inference-Bench", "Hardware", "Num of Hardware", "Framework", "Model", "Batch Size",
+    "Latency", "Throughput"
+)  # fmt: skip
+def argonne(line: CsvLine) -> Iterator[PublishedMeasurement]:
     hardware, framework = line.required("Hardware"), line.required("Framework")
     latency, throughput = line.positive("Latency"), line.positive("Throughput")
     length, batch = line.whole("Input Output Length") or 0, line.whole("Batch Size") or 1
@@ -62,14 +66,6 @@ def read_argonne(line: CsvLine) -> Iterator[PublishedMeasurement]:
     )
 
 
-ARGONNE = PublishedForm(
-    name="argonne",
-    title="Argonne, LLM-Inference-Bench",
-    columns=frozenset({"Hardware", "Num of Hardware", "Framework", "Model", "Batch Size", "Latency", "Throughput"}),
-    read=read_argonne,
-)
-
-
 # TensorRT-LLM's performance overview: output tokens a second of a full server, or the first token's time.
 #
 # `TP4`, `DEP8` (data and expert parallel) and `TP2,PP4 x8 GPUs` say how many GPUs share the model.
@@ -77,7 +73,11 @@ ARGONNE = PublishedForm(
 _TRTLLM_FORMATS = {"FP4": "nvfp4", "FP8": "f8e4m3", "FP16": "f16", "BF16": "bf16"}
 
 
-def read_trtllm(line: CsvLine) -> Iterator[PublishedMeasurement]:
+@published_form(
+    "trtllm", "TensorRT-LLM, performance overview", "model", "gpu", "precision", "parallel", "isl", "osl", "metric",
+    "value"
+)  # fmt: skip
+def trtllm(line: CsvLine) -> Iterator[PublishedMeasurement]:
     metric, parallel = line.required("metric"), line.required("parallel")
     plan = {name.casefold(): int(size) for name, size in re.findall(r"(TP|PP|DEP|EP|DP)(\d+)", parallel)}
     stated = re.search(r"x(\d+) GPU", parallel)
@@ -109,20 +109,15 @@ def read_trtllm(line: CsvLine) -> Iterator[PublishedMeasurement]:
     )
 
 
-TRTLLM = PublishedForm(
-    name="trtllm",
-    title="TensorRT-LLM, performance overview",
-    columns=frozenset({"model", "gpu", "precision", "parallel", "isl", "osl", "metric", "value"}),
-    read=read_trtllm,
-)
-
-
 # ROCm's vLLM on MI300X: the time of `batch` requests, and tokens a second of many.
 #
 # Some rows name the 70B's id under the title of the 405B. Their times are the 405B's, so the title counts.
 
 
-def read_rocm_vllm(line: CsvLine) -> Iterator[PublishedMeasurement]:
+@published_form(
+    "rocm-vllm", "ROCm, vLLM on MI300X", "gpu", "model", "precision", "tp", "batch", "isl", "osl", "metric", "value"
+)
+def rocm_vllm(line: CsvLine) -> Iterator[PublishedMeasurement]:
     name, metric = line.required("model"), line.required("metric")
     together = line.whole("tp") or 1
     yield published(
@@ -157,14 +152,6 @@ def _figure(metric: str, line: CsvLine) -> dict[str, Any]:
     return {"quantity": "request", "figure": value, "figure_unit": unit, "batch": line.whole("batch")}
 
 
-ROCM_VLLM = PublishedForm(
-    name="rocm-vllm",
-    title="ROCm, vLLM on MI300X",
-    columns=frozenset({"gpu", "model", "precision", "tp", "batch", "isl", "osl", "metric", "value"}),
-    read=read_rocm_vllm,
-)
-
-
 # NVIDIA's aiconfigurator, silicon samples: TTFT and TPOT of servers by parallel plan and concurrency.
 #
 # `agg` has one pool of workers, `disagg` one that reads prompts and one that makes tokens. Rows that say when they were
@@ -173,13 +160,8 @@ ROCM_VLLM = PublishedForm(
 
 _AICONFIGURATOR_ENGINES = {"trtllm": "trtllm", "vllm": "vllm", "sglang": "sglang"}
 _AICONFIGURATOR_FORMATS = {
-    "fp4": "nvfp4",
-    "nvfp4": "nvfp4",
-    "fp8": "f8e4m3",
-    "fp8_block": "f8e4m3",
-    "int4_wo": "i4",
-    "int4": "i4",
-}
+    "fp4": "nvfp4", "nvfp4": "nvfp4", "fp8": "f8e4m3", "fp8_block": "f8e4m3", "int4_wo": "i4", "int4": "i4",
+}  # fmt: skip
 _DEVICES_IN_ID = re.compile(r"_tp(\d+)(?:_0)?_ep(\d+)(?:_0)?_")
 # Images that InferenceMAX ran DeepSeek-R1 in with drafts of the model's own prediction head, and no others without:
 # its TensorRT-LLM configurations "used different .postN variants" until 2026-02 (SemiAnalysisAI/InferenceX).
@@ -187,7 +169,11 @@ _DRAFTED = (("1.2.0rc6.post3", "2026-02"), ("1.1.0rc2.post2", "2026-01"))
 _PLAN = {"tp_size": "tp", "pp_size": "pp", "attention_dp_size": "dp", "moe_tp_size": "moe_tp", "moe_ep_size": "ep"}
 
 
-def read_aiconfigurator(line: CsvLine) -> Iterator[PublishedMeasurement]:
+@published_form(
+    "aiconfigurator", "NVIDIA aiconfigurator, silicon samples", "backend", "model_path", "system", "isl", "osl",
+    "silicon_ttft_ms", "silicon_tpot_ms"
+)  # fmt: skip
+def aiconfigurator(line: CsvLine) -> Iterator[PublishedMeasurement]:
     backend, told = line.required("backend"), line.text("silicon_data_source") or ""
     concurrency = re.search(r"silicon_concurrency=(\d+)", told)
     measured = re.search(r"measured=(\d{4}-\d\d-\d\d)", told)
@@ -268,20 +254,16 @@ def _devices(sizes: dict[str, int]) -> int:
     return prod(sizes.get(name, 1) for name in ("tp", "pp", "dp"))
 
 
-AICONFIGURATOR = PublishedForm(
-    name="aiconfigurator",
-    title="NVIDIA aiconfigurator, silicon samples",
-    columns=frozenset({"backend", "model_path", "system", "isl", "osl", "silicon_ttft_ms", "silicon_tpot_ms"}),
-    read=read_aiconfigurator,
-)
-
-
 # Requests of a vLLM server one by one, with their queueing: TTFT, TPOT and the whole of each.
 
 _QUANTITIES = {"ttft": "ttft_ms", "tpot": "tpot_ms", "request": "e2e_ms"}
 
 
-def read_vllm_requests(line: CsvLine) -> Iterator[PublishedMeasurement]:
+@published_form(
+    "vllm-requests", "requests of vLLM", "device", "model", "request_id", "arrival_s", "input_tokens", "ttft_ms",
+    "tpot_ms", "e2e_ms"
+)  # fmt: skip
+def vllm_requests(line: CsvLine) -> Iterator[PublishedMeasurement]:
     facts: dict[str, Any] = {
         "dataset": "vllm-requests",
         "date": "2026-08",
@@ -305,12 +287,4 @@ def read_vllm_requests(line: CsvLine) -> Iterator[PublishedMeasurement]:
         yield published(line, quantity=quantity, figure=line.positive(column), figure_unit="ms", **facts)
 
 
-VLLM_REQUESTS = PublishedForm(
-    name="vllm-requests",
-    title="requests of vLLM",
-    columns=frozenset({"device", "model", "request_id", "arrival_s", "input_tokens", "ttft_ms", "tpot_ms", "e2e_ms"}),
-    read=read_vllm_requests,
-)
-
-
-FORMS = (ARGONNE, TRTLLM, ROCM_VLLM, AICONFIGURATOR, VLLM_REQUESTS)
+FORMS = (argonne, trtllm, rocm_vllm, aiconfigurator, vllm_requests)

@@ -9,7 +9,7 @@ from typing import Any
 
 from inferometer.core.dtypes import dtype
 from inferometer.core.errors import nearest
-from inferometer.known.atlas.form import CsvLine, LineError, PublishedForm, catalog_device
+from inferometer.known.atlas.form import CsvLine, LineError, catalog_device, published_form
 from inferometer.known.atlas.measurement import QUANTITIES, PublishedMeasurement, unit_named
 from inferometer.known.atlas.names import match_model
 from inferometer.known.atlas.table import parse_settings
@@ -25,7 +25,8 @@ COLUMNS = (
 OWN = "own"
 
 
-def read(line: CsvLine) -> Iterator[PublishedMeasurement]:
+@published_form("tidy", "Inferometer's own", "device", "model", "quantity", "figure", "figure_unit")
+def tidy(line: CsvLine) -> Iterator[PublishedMeasurement]:
     device, model = line.required("device"), line.required("model")
     quantity = line.required("quantity").casefold()
     if quantity not in QUANTITIES:
@@ -59,11 +60,4 @@ def read(line: CsvLine) -> Iterator[PublishedMeasurement]:
     )
 
 
-FORMS = (
-    PublishedForm(
-        name="tidy",
-        title="Inferometer's own",
-        columns=frozenset({"device", "model", "quantity", "figure", "figure_unit"}),
-        read=read,
-    ),
-)
+FORMS = (tidy,)

@@ -6,7 +6,7 @@ AMP is autocast: the weights stay f32 and products are f16 (`amp`) or bf16 (`amp
 import re
 from collections.abc import Iterator
 
-from inferometer.known.atlas.form import CsvLine, LineError, PublishedForm, published, settings
+from inferometer.known.atlas.form import CsvLine, LineError, published, published_form, settings
 from inferometer.known.atlas.measurement import PublishedMeasurement
 from inferometer.known.atlas.names import timm_names
 
@@ -18,7 +18,11 @@ _ENGINES = {"eager": "torch-eager", "dynamo": "torch-compile", "inductor": "torc
 _APART = 0.05  # the step's time and the rate are rounded apart
 
 
-def read(line: CsvLine) -> Iterator[PublishedMeasurement]:
+@published_form(
+    "timm", "timm, benchmark-infer-*.csv", "device", "precision", "layout", "compile", "model", "batch",
+    "samples_per_s", "step_ms"
+)  # fmt: skip
+def timm(line: CsvLine) -> Iterator[PublishedMeasurement]:
     batch, rate, step_ms = line.positive("batch"), line.positive("samples_per_s"), line.positive("step_ms")
     if abs(step_ms / (1e3 * batch / rate) - 1) > _APART:
         raise LineError(f"step_ms is {step_ms:g}, but {batch:g} samples at {rate:g} a second take another time.")
@@ -92,11 +96,4 @@ def current_name(name: str) -> str:
     return next((guess for guess in guesses if guess in known), bare)
 
 
-FORMS = (
-    PublishedForm(
-        name="timm",
-        title="timm, benchmark-infer-*.csv",
-        columns=frozenset({"device", "precision", "layout", "compile", "model", "batch", "samples_per_s", "step_ms"}),
-        read=read,
-    ),
-)
+FORMS = (timm,)

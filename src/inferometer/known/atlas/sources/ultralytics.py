@@ -6,7 +6,7 @@
 import re
 from collections.abc import Iterator
 
-from inferometer.known.atlas.form import CsvLine, PublishedForm, format_named, published, settings
+from inferometer.known.atlas.form import CsvLine, format_named, published, published_form, settings
 from inferometer.known.atlas.measurement import PublishedMeasurement
 
 _ENGINES = {
@@ -18,7 +18,8 @@ _ENGINES = {
 _WITHOUT_GPU = frozenset({"litert", "mnn", "ncnn", "openvino", "executorch", "tensorflow", "paddle"})
 
 
-def read(line: CsvLine) -> Iterator[PublishedMeasurement]:
+@published_form("ultralytics", "Ultralytics, guides", "device", "model", "format", "imgsz", "ms_per_image")
+def ultralytics(line: CsvLine) -> Iterator[PublishedMeasurement]:
     device, exported = line.required("device"), line.required("format")
     bare = re.sub(r"\[([^]]+)\]\([^)]*\)", r"\1", exported).strip("` ")
     stated = re.search(r"(?i)(?:fp|int|bf)\d+", bare)
@@ -62,11 +63,4 @@ def _unit(device: str, engine: str) -> str | None:
     return next((unit for unit in ("cpu", "gpu", "npu") if unit.upper() in device), None)
 
 
-FORMS = (
-    PublishedForm(
-        name="ultralytics",
-        title="Ultralytics, guides",
-        columns=frozenset({"device", "model", "format", "imgsz", "ms_per_image"}),
-        read=read,
-    ),
-)
+FORMS = (ultralytics,)

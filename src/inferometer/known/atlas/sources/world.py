@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from inferometer.known.atlas.form import CsvLine, LineError, PublishedForm, format_named, published, settings
+from inferometer.known.atlas.form import CsvLine, LineError, format_named, published, published_form, settings
 from inferometer.known.atlas.measurement import TIMES, PublishedMeasurement, unit_named
 
 # What a runtime's words mean, the narrower first: a pattern, the engine, and a variant of it.
@@ -75,7 +75,11 @@ _ONE_INPUT = frozenset({"vitis", "hbdnn"})  # engines whose tables state no batc
 _PADDED = re.compile(r"(?i)doc: eff|doc: (?:t4|a100)$|tp\d+, pp\d+")
 
 
-def read(line: CsvLine) -> Iterator[PublishedMeasurement]:
+@published_form(
+    "world", "Tables of many projects", "source", "repo", "path", "model", "device", "runtime", "metric", "value",
+    "unit"
+)  # fmt: skip
+def world(line: CsvLine) -> Iterator[PublishedMeasurement]:
     dataset = line.required("source").partition(" ")[0].casefold()
     metric, unit_text = line.required("metric"), line.required("unit")
     if metric not in _METRICS:
@@ -247,11 +251,4 @@ def _model_words(model: str) -> str:
     return model if _WHOLE_DETECTORS.search(words) and not _WHOLE_DETECTORS.fullmatch(words) else words
 
 
-FORMS = (
-    PublishedForm(
-        name="world",
-        title="Tables of many projects",
-        columns=frozenset({"source", "repo", "path", "model", "device", "runtime", "metric", "value", "unit"}),
-        read=read,
-    ),
-)
+FORMS = (world,)

@@ -174,6 +174,8 @@ def _jetson(machine: Machine, memory_bytes: int | None) -> Gpu | None:
     if chip is None:
         return None
     cuda = table(table(decoded(machine.read("/usr/local/cuda/version.json"))).get("cuda")).get("version")
+    names = [name for name in machine.names("/sys/class/devfreq") if re.search(r"gpu|ga10b|gv11b|gp10b|gm20b", name)]
+    clocks = (scaled(machine.read(f"/sys/class/devfreq/{name}/max_freq"), 1.0) for name in names)
     return Gpu(
         name=chip.name,
         vendor="NVIDIA",
@@ -182,15 +184,9 @@ def _jetson(machine: Machine, memory_bytes: int | None) -> Gpu | None:
         driver=parse_l4t_release(machine.read("/etc/nv_tegra_release")),
         cuda=stripped(cuda) if isinstance(cuda, str) else None,
         compute_capability=chip.compute_capability,
-        max_hz=_jetson_clock(machine),
+        max_hz=max((clock for clock in clocks if clock), default=None),
         source="device-tree",
     )
-
-
-def _jetson_clock(machine: Machine) -> float | None:
-    names = [name for name in machine.names("/sys/class/devfreq") if re.search(r"gpu|ga10b|gv11b|gp10b|gm20b", name)]
-    clocks = (scaled(machine.read(f"/sys/class/devfreq/{name}/max_freq"), 1.0) for name in names)
-    return max((clock for clock in clocks if clock), default=None)
 
 
 # ── sysfs ───────────────────────────────────────────────────────────────────────────────────────────────────────────

@@ -13,34 +13,18 @@ _NO_LIMIT_BYTES = 2**60  # cgroup v1 writes "no limit" as the largest number of 
 
 # First words of DMI's product and vendor → hypervisor. As in systemd's virt.c; EC2 and Google also rent bare metal.
 _DMI = (
-    ("KVM", "KVM"),
-    ("QEMU", "QEMU"),
-    ("VMware", "VMware"),
-    ("VMW", "VMware"),
-    ("innotek GmbH", "VirtualBox"),
-    ("VirtualBox", "VirtualBox"),
-    ("Oracle Corporation VirtualBox", "VirtualBox"),
-    ("Xen", "Xen"),
-    ("HVM domU", "Xen"),
-    ("Bochs", "Bochs"),
-    ("Parallels", "Parallels"),
-    ("BHYVE", "bhyve"),
-    ("OpenStack", "KVM"),
-    ("Virtual Machine", "Hyper-V"),
-    ("Apple Virtualization", "Apple"),
-    ("Google Compute Engine", "KVM"),
-)
+    ("KVM", "KVM"), ("QEMU", "QEMU"), ("VMware", "VMware"), ("VMW", "VMware"), ("innotek GmbH", "VirtualBox"),
+    ("VirtualBox", "VirtualBox"), ("Oracle Corporation VirtualBox", "VirtualBox"), ("Xen", "Xen"),
+    ("HVM domU", "Xen"), ("Bochs", "Bochs"), ("Parallels", "Parallels"), ("BHYVE", "bhyve"), ("OpenStack", "KVM"),
+    ("Virtual Machine", "Hyper-V"), ("Apple Virtualization", "Apple"), ("Google Compute Engine", "KVM"),
+)  # fmt: skip
 _DMI_FILES = ("product_name", "sys_vendor", "board_vendor", "bios_vendor")
 
 # A word in the cgroup path of process 1 → the container engine.
 _ENGINES = (
-    ("kubepods", "kubernetes"),
-    ("docker", "docker"),
-    ("libpod", "podman"),
-    ("containerd", "containerd"),
-    ("lxc", "lxc"),
-    ("machine.slice/systemd-nspawn", "systemd-nspawn"),
-)
+    ("kubepods", "kubernetes"), ("docker", "docker"), ("libpod", "podman"), ("containerd", "containerd"),
+    ("lxc", "lxc"), ("machine.slice/systemd-nspawn", "systemd-nspawn"),
+)  # fmt: skip
 
 
 @frozen
@@ -56,11 +40,15 @@ class Cgroup:
 def linux_limits(machine: Machine, flags: str | None) -> HostLimits:
     cgroup = find_cgroup(machine)
     virtualised, hypervisor = _hypervisor(machine, flags)
+    name = "memory.max" if cgroup.version == 2 else "memory.limit_in_bytes"
+    limits = (whole(machine.read(f"{folder}/{name}")) for folder in cgroup.memory)
     return HostLimits(
         affinity_cpus=machine.affinity(),
         cpuset_cpus=_cpuset(machine, cgroup),
         quota_cpus=_smallest(_quota(machine, folder, cgroup.version) for folder in cgroup.cpu),
-        memory_bytes=_memory_limit(machine, cgroup),
+        memory_bytes=min(
+            (limit for limit in limits if limit is not None and 0 < limit < _NO_LIMIT_BYTES), default=None
+        ),
         cgroup_version=cgroup.version,
         container=_container(machine),
         virtualised=virtualised,
@@ -146,12 +134,6 @@ def _cpuset(machine: Machine, cgroup: Cgroup) -> int | None:
             if cpus := cpu_list(machine.read(f"{folder}/{name}")):
                 return len(cpus)
     return None
-
-
-def _memory_limit(machine: Machine, cgroup: Cgroup) -> int | None:
-    name = "memory.max" if cgroup.version == 2 else "memory.limit_in_bytes"
-    limits = (whole(machine.read(f"{folder}/{name}")) for folder in cgroup.memory)
-    return min((limit for limit in limits if limit is not None and 0 < limit < _NO_LIMIT_BYTES), default=None)
 
 
 def _container(machine: Machine) -> str | None:

@@ -69,12 +69,15 @@ def linux_host(machine: Machine) -> Host:
     board = _board(machine, info)
     cpu = _cpu(machine, info)
     gpus = linux_gpus(machine, memory.total_bytes)
+    release = parse_os_release(machine.read("/etc/os-release") or machine.read("/usr/lib/os-release"))
+    version = re.match(r"Linux version (\S{1,200})", machine.read("/proc/version") or "")
+    kernel = stripped(machine.read("/proc/sys/kernel/osrelease")) or (version[1] if version else None)
     return Host(
         board=board,
         cpu=cpu,
         memory=memory,
         gpus=gpus,
-        os=_os(machine),
+        os=OperatingSystem(name=release.name or "Linux", version=release.version, kernel=kernel),
         python=machine.python,
         limits=linux_limits(machine, info.cpus.get(min(info.cpus, default=0), {}).get("flags")),
         sensors=linux_sensors(machine, board, gpus),
@@ -105,13 +108,6 @@ def parse_os_release(text: str | None) -> OperatingSystem:
     name = stripped(fields.get("NAME")) or stripped(fields.get("PRETTY_NAME"))
     version = stripped(fields.get("VERSION")) or stripped(fields.get("VERSION_ID"))
     return OperatingSystem(name=name, version=version, kernel=None)
-
-
-def _os(machine: Machine) -> OperatingSystem:
-    release = parse_os_release(machine.read("/etc/os-release") or machine.read("/usr/lib/os-release"))
-    version = re.match(r"Linux version (\S{1,200})", machine.read("/proc/version") or "")
-    kernel = stripped(machine.read("/proc/sys/kernel/osrelease")) or (version[1] if version else None)
-    return OperatingSystem(name=release.name or "Linux", version=release.version, kernel=kernel)
 
 
 def _memory(machine: Machine) -> MemoryFacts:
@@ -162,6 +158,9 @@ def _cpu(machine: Machine, info: CpuInfo) -> Cpu:
     clocks = [cpu.max_hz for cpu in logical if cpu.max_hz is not None]
     # None where neither sysfs nor cpuinfo says which CPUs are threads of one core.
     untold = any(cpu.core.startswith("cpu") for cpu in logical)
+    # Older ARM kernels without ACPI write the cluster where the package belongs: several are then not believed
+    packages = {cpu.package for cpu in logical if cpu.package is not None and cpu.package >= 0}
+    clusters = architecture in {"arm64", "arm"} and "PPTT" not in machine.names("/sys/firmware/acpi/tables")
     return Cpu(
         model=model,
         vendor=vendor,
@@ -172,7 +171,7 @@ def _cpu(machine: Machine, info: CpuInfo) -> Cpu:
         logical_cores=len(logical) or None,
         performance_cores=kinds.get("performance"),
         efficiency_cores=kinds.get("efficiency"),
-        sockets=_sockets(machine, logical, architecture),
+        sockets=None if not packages or (clusters and len(packages) > 1) else len(packages),
         base_hz=_base_hz(machine, logical, model),
         max_hz=max(clocks, default=None),
         caches=_caches(machine, [cpu.index for cpu in logical]),
@@ -258,13 +257,6 @@ def _groups(logical: Sequence[LogicalCpu]) -> tuple[HostCores, ...]:
         )
         for (name, kind), members in sorted(groups.items(), key=lambda item: order.index(item[0][1]))
     )
-
-
-def _sockets(machine: Machine, logical: Sequence[LogicalCpu], architecture: str | None) -> int | None:
-    """Older ARM kernels without ACPI write the cluster where the package belongs: several are then not believed."""
-    packages = {cpu.package for cpu in logical if cpu.package is not None and cpu.package >= 0}
-    clusters = architecture in {"arm64", "arm"} and "PPTT" not in machine.names("/sys/firmware/acpi/tables")
-    return None if not packages or (clusters and len(packages) > 1) else len(packages)
 
 
 def _base_hz(machine: Machine, logical: Sequence[LogicalCpu], model: str | None) -> float | None:

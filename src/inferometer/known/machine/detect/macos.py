@@ -41,11 +41,12 @@ def macos_host(machine: Machine) -> Host:
     )
     cpu = _cpu(machine, sysctl)
     battery = "InternalBattery" in (machine.run("pmset", "-g", "batt") or "")
+    displays = table(decoded(machine.run("system_profiler", "SPDisplaysDataType", "-json")))
     return Host(
         board=stripped(sysctl.get("hw.model")),
         cpu=cpu,
         memory=memory,
-        gpus=_gpus(machine, memory.total_bytes),
+        gpus=tuple(_gpu(row, memory.total_bytes) for row in rows(displays.get("SPDisplaysDataType"))),
         os=parse_sw_vers(machine.run("sw_vers"), sysctl.get("kern.osrelease")),
         python=machine.python,
         limits=_limits(machine, sysctl),
@@ -145,11 +146,6 @@ def _told(sysctl: Mapping[str, str], prefix: str) -> list[tuple[int, CacheKind, 
 def _cache(level: int, kind: CacheKind, size: int | None, shared_by: int | None, count: int | None) -> Cache:
     total = size * count if size is not None and count is not None else None
     return Cache(level=level, kind=kind, size_bytes=size, shared_by=shared_by, count=count, total_bytes=total)
-
-
-def _gpus(machine: Machine, memory_bytes: int | None) -> tuple[Gpu, ...]:
-    displays = table(decoded(machine.run("system_profiler", "SPDisplaysDataType", "-json")))
-    return tuple(_gpu(row, memory_bytes) for row in rows(displays.get("SPDisplaysDataType")))
 
 
 def _gpu(row: Mapping[str, Any], memory_bytes: int | None) -> Gpu:

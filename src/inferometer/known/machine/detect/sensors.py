@@ -13,10 +13,13 @@ _SUPPLY = "/sys/class/power_supply"
 
 
 def linux_sensors(machine: Machine, board: str | None, gpus: Sequence[Gpu]) -> tuple[PowerSensor, ...]:
+    inputs = hwmon_inputs(machine, r"(power[0-9]+)_(?:input|average)")
+    names = {path.rpartition("_")[0]: name for _, name, path in inputs}  # a channel may have both files
+    rails = [label for label, _, _ in ina3221_rails(machine)]
     return (
         _rapl(machine),
-        _hwmon(machine),
-        _ina3221(machine),
+        _sensor("hwmon", names.values(), None if names else f"no chip in {_HWMON} has a power input"),
+        _sensor("ina3221", rails, None if rails else f"no INA3221 in {_HWMON}"),
         nvidia_sensor(gpus),
         _pmic(machine, board),
         _battery(machine),
@@ -110,17 +113,6 @@ def _rapl(machine: Machine) -> PowerSensor:
     closed = f"{zones[0][0]}/energy_uj is readable by root only"
     allow = f"`sudo chmod a+r {_POWERCAP}/intel-rapl*/energy_uj` allows it until the next start"
     return _sensor("rapl", (name for _, name in zones), f"{closed}; {allow}")
-
-
-def _hwmon(machine: Machine) -> PowerSensor:
-    inputs = hwmon_inputs(machine, r"(power[0-9]+)_(?:input|average)")
-    names = {path.rpartition("_")[0]: name for _, name, path in inputs}  # a channel may have both files
-    return _sensor("hwmon", names.values(), None if names else f"no chip in {_HWMON} has a power input")
-
-
-def _ina3221(machine: Machine) -> PowerSensor:
-    rails = [label for label, _, _ in ina3221_rails(machine)]
-    return _sensor("ina3221", rails, None if rails else f"no INA3221 in {_HWMON}")
 
 
 def _pmic(machine: Machine, board: str | None) -> PowerSensor:

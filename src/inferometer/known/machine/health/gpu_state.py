@@ -1,7 +1,6 @@
 """The state of the GPUs: temperature, utilisation, memory and throttling, by NVML, nvidia-smi or AMD's sysfs."""
 
 import re
-from collections.abc import Mapping
 from typing import Any
 
 from inferometer.known.machine.detect.fields import scaled, stripped, whole
@@ -20,20 +19,19 @@ def gpu_states(machine: Machine) -> tuple[GpuState, ...] | Absent:
     nvml = machine.module("pynvml")
     states = nvml_session(nvml, _nvml_state) if nvml is not None else ()
     if not states and machine.which("nvidia-smi"):
-        states = tuple(_smi_state(row) for row in query_nvidia_smi(machine, STATE_FIELDS))
+        states = tuple(
+            GpuState(
+                name=row.get("name", "NVIDIA GPU"),
+                celsius=scaled(row.get("temperature.gpu"), 1.0),
+                busy=scaled(row.get("utilization.gpu"), 1e-2),
+                memory_used_bytes=scaled(row.get("memory.used"), _MIB),
+                memory_total_bytes=scaled(row.get("memory.total"), _MIB),
+                throttle=next((whole(row[name]) for name in _REASONS if name in row), None),
+            )
+            for row in query_nvidia_smi(machine, STATE_FIELDS)
+        )
     states += tuple(_amd_states(machine))
     return states or Absent("no GPU here whose driver can be asked")
-
-
-def _smi_state(row: Mapping[str, str]) -> GpuState:
-    return GpuState(
-        name=row.get("name", "NVIDIA GPU"),
-        celsius=scaled(row.get("temperature.gpu"), 1.0),
-        busy=scaled(row.get("utilization.gpu"), 1e-2),
-        memory_used_bytes=scaled(row.get("memory.used"), _MIB),
-        memory_total_bytes=scaled(row.get("memory.total"), _MIB),
-        throttle=next((whole(row[name]) for name in _REASONS if name in row), None),
-    )
 
 
 def _nvml_state(nvml: Any, handle: Any) -> GpuState:

@@ -5,13 +5,9 @@ library, one kernel after the other on one core. A fixed piece of such work take
 machine's core, memory and Python make it, so that the ratio of two hosts' figures is about that of their launches.
 """
 
-from __future__ import annotations
-
 import time
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
+from collections.abc import Callable
+from typing import Any
 
 _CALLS = 2000  # in a batch: a few milliseconds
 _BATCHES = 24

@@ -82,7 +82,13 @@ _PI_BITS: Mapping[int, str] = {
 
 
 def linux_state(machine: Machine, host: Host) -> State:
-    readings = [*_zones(machine), *_monitors(machine)]
+    monitors = []
+    for _, name, path in hwmon_inputs(machine, r"(temp[0-9]{1,3})_input"):
+        stem, celsius = path.removesuffix("_input"), scaled(machine.read(path), 1e-3)
+        if celsius is not None:
+            high, critical = (scaled(machine.read(f"{stem}_{limit}"), 1e-3) for limit in ("max", "crit"))
+            monitors.append(Temperature(name=name, celsius=celsius, high_c=high, critical_c=critical))
+    readings = [*_zones(machine), *monitors]
     # An unconnected sensor reads -55, 0 or 127 °C and more; none of them is a temperature of a running machine.
     real = tuple(reading for reading in readings if 1.0 <= reading.celsius <= 125.0)
     temperatures = real or Absent("no temperature sensor is shown (usual in a VM)")
@@ -138,16 +144,6 @@ def _zones(machine: Machine) -> list[Temperature]:
         high = trips.get("hot") or trips.get("passive")
         zones.append(Temperature(name=label, celsius=celsius, high_c=high, critical_c=trips.get("critical")))
     return zones
-
-
-def _monitors(machine: Machine) -> list[Temperature]:
-    monitors = []
-    for _, name, path in hwmon_inputs(machine, r"(temp[0-9]{1,3})_input"):
-        stem, celsius = path.removesuffix("_input"), scaled(machine.read(path), 1e-3)
-        if celsius is not None:
-            high, critical = (scaled(machine.read(f"{stem}_{limit}"), 1e-3) for limit in ("max", "crit"))
-            monitors.append(Temperature(name=name, celsius=celsius, high_c=high, critical_c=critical))
-    return monitors
 
 
 def _kernel(machine: Machine) -> tuple[KernelEvent, ...] | Absent:
@@ -211,6 +207,13 @@ def linux_counters(machine: Machine, host: Host) -> Counters:
     read = {name: parse_pressure(machine.read(f"/proc/pressure/{name}")) for name in ("cpu", "memory", "io")}
     pressures = {name: value for name, value in read.items() if value is not None}
     pressure = pressures or Absent("this kernel has no pressure information (CONFIG_PSI, or booted with psi=0)")
+    # Intel's counters of thermal throttling, the cores' and the packages' together
+    counts = []
+    for name in machine.names(_CPU):
+        if re.fullmatch(r"cpu[0-9]{1,5}", name, re.ASCII):
+            folder = f"{_CPU}/{name}/thermal_throttle"
+            counts += [whole(machine.read(f"{folder}/{kind}_throttle_count")) for kind in ("core", "package")]
+    known = [count for count in counts if count is not None]
     return Counters(
         load=parse_loadavg(machine.read("/proc/loadavg")) or Absent("there is no /proc/loadavg"),
         queue=_queue(stat),
@@ -224,7 +227,7 @@ def linux_counters(machine: Machine, host: Host) -> Counters:
         links=parse_net_dev(machine.read("/proc/net/dev")) or Absent("there is no network interface but loopback"),
         tcp=parse_snmp(machine.read("/proc/net/snmp")) or Absent("there is no /proc/net/snmp"),
         disk_busy_s=_disks(machine),
-        throttle_events=_throttle_events(machine),
+        throttle_events=sum(known) if known else Absent("this CPU shows no thermal_throttle counters"),
         quota=_quota(machine, cgroup, host.limits.quota_cpus),
     )
 
@@ -384,17 +387,6 @@ def _disks(machine: Machine) -> Mapping[str, float] | Absent:
     read = parse_diskstats(machine.read("/proc/diskstats"))
     disks = {name: busy for name, busy in read.items() if name in devices}
     return disks or Absent("no block device is shown in /sys/block and /proc/diskstats")
-
-
-def _throttle_events(machine: Machine) -> int | Absent:
-    """Intel's counters of thermal throttling, the cores' and the packages' together."""
-    counts = []
-    for name in machine.names(_CPU):
-        if re.fullmatch(r"cpu[0-9]{1,5}", name, re.ASCII):
-            folder = f"{_CPU}/{name}/thermal_throttle"
-            counts += [whole(machine.read(f"{folder}/{kind}_throttle_count")) for kind in ("core", "package")]
-    known = [count for count in counts if count is not None]
-    return sum(known) if known else Absent("this CPU shows no thermal_throttle counters")
 
 
 def _quota(machine: Machine, cgroup: Cgroup, quota_cpus: float | None) -> QuotaCounts | Absent:
