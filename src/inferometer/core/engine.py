@@ -286,6 +286,7 @@ def _names(op: Op) -> tuple[str, ...]:
         "soft_cap": op.get("soft_cap"),
         "biased": op.get("biased") and cached,
         "cached": cached,
+        "repeated": cached and op.get("kv_heads") is not None and op["kv_heads"] < op["heads"],
     }
     named = [op["written"]] if op.get("written") else []
     variants = [f"{op.kind}:{name}" for name in (*named, *(name for name, holds in held.items() if holds))]
