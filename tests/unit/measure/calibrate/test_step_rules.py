@@ -84,7 +84,7 @@ def test_a_step_taken_apart_adds_up_to_what_the_plan_says_of_it():
 
 
 def test_what_the_host_queues_is_what_it_starts_one_by_one():
-    """In what it takes for them: a norm of eight kernels takes as long as six and a half, a view is no kernel at all."""
+    """In what it takes for them: a norm of eight kernels takes as long as six."""
     plans = {runtime: plan_of(CONFIG, runtime) for runtime in ("torch-eager", "torch-graph", "ideal")}
     queued = {name: taken_apart(plan, SIZES, "decode", model="m", seconds=1.0) for name, plan in plans.items()}
     eager = plans["torch-eager"]
