@@ -144,7 +144,9 @@ class Text:
         forward, prompt = self._forward, request.prompt
         self._flush()  # what was recorded belongs to what was compiled then
         with self._host.running("preparing a generation"):
-            ids = self._torch.tensor(_sequences(prompt, self._target.batch), dtype=self._torch.long)
+            batch = self._target.batch  # behind an encoder a prompt is what every sequence starts with
+            rows = _sequences(prompt, batch) if source is None else [prompt] * batch
+            ids = self._torch.tensor(rows, dtype=self._torch.long)
             ids = ids.pin_memory() if self._host.place.cuda else ids
             needed = request.depth + len(prompt) + request.generate
             if source is not None:
