@@ -212,7 +212,7 @@ def test_what_waits_for_a_host_that_was_read_is_predicted_by_what_each_op_takes_
     off, held, wide, bias = off_and_inside(files, engine="torch-eager", generates=False)
     assert len(off) >= 26
     assert median(off) < 0.1
-    assert max(off) < 0.3
+    assert max(off) < 0.35
     assert held >= 0.7
     assert wide < 0.35
 
