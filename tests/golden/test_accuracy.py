@@ -208,11 +208,11 @@ def test_what_waits_for_a_host_that_was_read_is_predicted_by_what_each_op_takes_
     assert max(off) < 0.4  # two decoders whose host was read as twice as slow as it was for most of their steps
     assert held >= 0.75
     assert wide < 0.32
-    assert abs(bias) < 0.03
+    assert abs(bias) < 0.035
     off, held, wide, bias = off_and_inside(files, engine="torch-eager", generates=False)
     assert len(off) >= 26
     assert median(off) < 0.1
-    assert max(off) < 0.3
+    assert max(off) < 0.35
     assert held >= 0.7
     assert wide < 0.35
 
