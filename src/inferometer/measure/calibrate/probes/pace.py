@@ -52,8 +52,7 @@ def _piece() -> Callable[[int], None]:
 
 
 class Flood:
-    """Reads through memory, as much as the largest cache holds, to evict what is in it. A large model does that to
-    itself.
+    """Reads as much memory as the largest cache holds, to evict what is in it. A large model does that to itself.
 
     It writes nothing: what a cache holds of it would have to go back to memory while the next step reads its weights.
     """
