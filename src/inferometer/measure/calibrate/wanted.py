@@ -111,7 +111,7 @@ class WantedModels:
 
     def candidates(self) -> list[ProbeCandidate]:
         whole = [self._whole(model) for model in (*self.models, *self.beside)]
-        spent, early = 0.0, []
+        spent, early = 0.0, list[ProbeCandidate]()
         for candidate in sorted(whole, key=lambda each: each.seconds + each.making_s):
             spent += candidate.seconds + candidate.making_s
             share = _WHOLE if len(early) >= FEWEST else _WHOLE_FEWEST
