@@ -183,7 +183,7 @@ def before_after(arguments):
         left = arguments.until - time.monotonic()
         share = max(20.0, min(left, arguments.each or left / (len(engines) - place)))
         busy = ["--no-guard"] if arguments.busy else []
-        command = ["calibrate", "--runtime", name, "--budget", f"{share:.0f}s", *busy]
+        command = ["calibrate", "--runtime", name, "--device", cpu.name, "--budget", f"{share:.0f}s", *busy]
         subprocess.run([sys.executable, "-m", "inferometer", *command], check=False)
     for stage in STAGES[1:]:
         for model, engine, _, question in runs:

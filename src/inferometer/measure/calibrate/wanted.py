@@ -25,6 +25,7 @@ from inferometer.measure.bench.plan import Plan
 from inferometer.measure.calibrate.fitting.fit import class_for
 from inferometer.measure.calibrate.fitting.points import StepPoint, middle_steps, works_of
 from inferometer.measure.calibrate.fitting.subject import CalibrationSubject, plan_of
+from inferometer.measure.calibrate.fitting.whole_models import FEWEST
 from inferometer.measure.calibrate.run import SHARES, CandidateResult, CandidateSource, ProbeCandidate
 from inferometer.measure.run.model import MeasureRequest, measure_model
 from inferometer.predict.applicable import meaningful
@@ -54,6 +55,7 @@ _RUNNING_S = 1.0  # of a model at least: its steps' median settles, and small mo
 _BYTES_PER_S = 150e6  # in which weights of a model are made up and written
 _SLOWEST = 2.0  # times its prediction, that a model may take
 _WHOLE = 0.5  # of the budget goes into whole models before anything else
+_WHOLE_FEWEST = 0.7  # … until there are as many as tell what others are off by: two in 110 seconds told nothing
 _ELSE = 0.05  # of a need: a class that no wanted model has may still be asked about
 _SHAPE = ("flops", "bytes", "weight_bytes")  # axes on which ops of a class are compared
 _KEY = "model "
@@ -109,10 +111,11 @@ class WantedModels:
 
     def candidates(self) -> list[ProbeCandidate]:
         whole = [self._whole(model) for model in (*self.models, *self.beside)]
-        spent, early = 0.0, []
+        spent, early = 0.0, list[ProbeCandidate]()
         for candidate in sorted(whole, key=lambda each: each.seconds + each.making_s):
             spent += candidate.seconds + candidate.making_s
-            early.append(replace(candidate, first=spent <= _WHOLE * self.budget_s))
+            share = _WHOLE if len(early) >= FEWEST else _WHOLE_FEWEST
+            early.append(replace(candidate, first=spent <= share * self.budget_s))
         return [*(self._weighed(candidate) for candidate in self.provider.candidates()), *early]
 
     def _whole(self, model: str) -> ProbeCandidate:

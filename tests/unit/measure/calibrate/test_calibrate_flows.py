@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from importlib import import_module
+from pathlib import Path
 from types import SimpleNamespace
 
 import msgspec
@@ -18,9 +19,9 @@ from inferometer.measure.calibrate import job as jobs
 from inferometer.measure.calibrate.fitting.points import StepPoint, overhead
 from inferometer.measure.calibrate.job import CalibrationJob, PreparedEngine, calibrate
 from inferometer.measure.calibrate.probes import pace as paces
-from inferometer.measure.calibrate.probes.decoders import _once, generation_kernels
+from inferometer.measure.calibrate.probes.decoders import DecoderProvider, _once, generation_kernels
 from inferometer.measure.calibrate.probes.models import WRITES
-from inferometer.measure.calibrate.probes.pace import Flood
+from inferometer.measure.calibrate.probes.pace import Flood, MachinePace
 from inferometer.measure.calibrate.probes.points import ProbeTimes, ops_of, run_in_turns
 from inferometer.measure.calibrate.probes.provider import _sizes, _timed, ceiling_runs
 from inferometer.measure.calibrate.run import CalibrationJournal, CalibrationOutcome, CandidateResult, ProbeCandidate
@@ -261,11 +262,26 @@ def test_a_generation_is_warmed_up_before_its_kernels_are_read():
     assert asked_of(generate=4, depth=30) == ([(4, 30, 5)], [0, 1], 2, {"decode": 2})
 
 
-def test_a_flood_writes_all_of_its_memory():
-    flood = Flood(80)
-    flood()
-    flood()
-    assert flood._water.tolist() == [2.0] * 10
+def test_a_flood_reads_as_much_as_the_largest_cache_holds_and_writes_nothing():
+    """Lines that it wrote would go back to memory while the next step reads its weights."""
+    flood, small = Flood(160e6), Flood(1e6)
+    assert (flood.nbytes, small.nbytes) == (160_000_000, 128_000_000)
+    small()
+    small._water.flags.writeable = False
+    small()
+    assert small._water.nbytes == small.nbytes
+    assert set(small._water[:: 1 << 16].tolist()) == {1.0}  # zeros would all be one page
+
+
+def test_decoders_are_flooded_beyond_the_caches_of_their_device():
+    machine = device("arm-neoverse-n1-2-cores")
+    held = replace(machine.memory, level="l3", capacity_bytes=replace(machine.memory.capacity_bytes, value=300e6))
+    runtime = SimpleNamespace(title="x", formats=frozenset({"gguf"}))
+    provider = DecoderProvider(
+        runtime=runtime, device=replace(machine, memories=(machine.memory, held)), weights="q8_0", folder=Path(),
+        threads=1, pace=MachinePace(fastest_s=1.0),
+    )  # fmt: skip
+    assert provider.flood.nbytes == 300_000_000
 
 
 def test_a_sustained_rate_is_the_first_fifth_over_the_last():
@@ -337,6 +353,27 @@ def test_threads_that_never_rest_are_waited_for_no_longer_than_a_moment():
     machine.until = 1e9
     machine.pace().rest()
     assert machine.now < 0.2
+
+
+def test_steps_before_threads_that_slept_have_a_cpu_each_do_not_count():
+    """Of turns of two steps none was any faster."""
+    machine, since = Spinning(0.0), [0.0]
+    session, pace = machine.session("plain"), machine.pace()
+    rest = pace.rest
+
+    def step():
+        session.step()
+        if machine.now - since[0] < 0.02:
+            machine.now += 1e-3
+
+    def rested():
+        rest()
+        since[0] = machine.now
+
+    watched = SimpleNamespace(rest=rested, timed=pace.timed, clock=pace.clock, own=pace.own, is_fast=lambda _step: True)
+    slow = SimpleNamespace(step=step, kernels=session.kernels, opened=session.opened)
+    ran = run_in_turns(slow, machine.session("timed"), watched, limit_s=0.3, threads=4)
+    assert ran.clean_s == pytest.approx(1e-3)
 
 
 def test_the_step_that_wakes_its_threads_up_does_not_count():

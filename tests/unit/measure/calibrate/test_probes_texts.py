@@ -90,7 +90,7 @@ def test_the_flood_comes_between_events():
     )  # fmt: skip
     assert len(floods) > 4
     generation_kernels(FakeText(clocks), TextOrder(prompt=2, generate=3), lambda: floods.append(clocks.now))
-    assert Flood(8000)() is None
+    assert Flood()() is None
 
 
 def test_a_run_with_a_context_asks_for_steps_after_it():

@@ -82,6 +82,15 @@ def test_the_models_themselves_come_first_as_far_as_half_of_the_budget_lasts():
     assert not short["model bert-base"].first
 
 
+def test_three_models_come_first_where_more_than_half_of_the_budget_holds_them():
+    """Two would be measured in vain: they do not tell what others are off by."""
+    names = ("resnet18", "mobilenet-v2", "squeezenet1.1", "resnet34")
+    costs = sorted(c.seconds + c.making_s for c in wanted(*names).candidates() if c.key.startswith("model "))
+    three = sum(costs[:3])
+    found = wanted(*names, budget_s=three / 0.6).candidates()
+    assert sum(candidate.first for candidate in found if candidate.key.startswith("model ")) == 3
+
+
 def test_a_progress_line_says_what_a_probe_buys():
     found = {each.key: each.buys for each in wanted("resnet18").candidates()}
     assert found["windows"].startswith("convolution, ")

@@ -37,6 +37,7 @@ from inferometer.measure.calibrate.probes.models import (
     deepened,
     file_of,
     graph_of,
+    largest_cache,
     making_s,
     read_probes,
     steps_to,
@@ -241,7 +242,7 @@ class DecoderProvider:
     timed: bool = True
     probes: Sequence[Probe] = field(default_factory=read_probes)
     pace: MachinePace = field(default_factory=MachinePace)
-    flood: Callable[[], None] = field(default_factory=Flood)
+    flood: Callable[[], None] | None = None  # one for the device's caches unless another is given
     tools: Workshop = field(default_factory=Workshop)
     _beside: SmallOps = field(default_factory=SmallOps)
     _cases: dict[str, tuple[Probe, ProbeRun]] = field(default_factory=dict)
@@ -249,6 +250,7 @@ class DecoderProvider:
     _read: int = 0  # bytes of weights in a step of what is converted
 
     def __post_init__(self) -> None:
+        self.flood = self.flood or Flood(largest_cache(self.device))
         if self._written is None:
             self._converter = self._require_converter()
             self._read = beyond_caches(self.device)

@@ -166,10 +166,15 @@ def steps_to(formats: Collection[str]) -> dict[str, PrepareStep]:
     return {step.changes.get("weights", _PLAIN): step for step in ours}
 
 
+def largest_cache(device: Device) -> float:
+    """Bytes; 0 where no cache is known."""
+    caches = [float(memory.capacity_bytes or 0.0) for memory in device.memories if memory.level.startswith("l")]
+    return max(caches, default=0.0)
+
+
 def beyond_caches(device: Device) -> int:
     """Bytes of weights that a step has to read so that they come from memory, as a model's do."""
-    caches = [float(memory.capacity_bytes or 0.0) for memory in device.memories if memory.level.startswith("l")]
-    return int(min(_MOST_READ, max(_LEAST_READ, _BEYOND * max(caches, default=0.0))))
+    return int(min(_MOST_READ, max(_LEAST_READ, _BEYOND * largest_cache(device))))
 
 
 def making_s(read: int) -> float:

@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from statistics import median
+from typing import Any
 
 import numpy as np
 
@@ -25,7 +26,7 @@ _SLOWEST = 2.5  # times the fastest: beyond it the piece itself was interrupted
 _LEARN_S = 0.5  # some thousand pieces: enough to meet the machine's full clock once
 _RESTING, _NAP_S = 0.2, 2e-3  # of the clock, that a process at rest uses of all CPUs; how long it is looked at
 _NAPS = 60  # at most: threads that never sleep are waited for no longer than a step's share of its limit
-_FLOOD_BYTES = 128_000_000  # more than a core's share of any cache
+_FLOOD_BYTES = 128_000_000  # at least: more than most caches, and some are not told to a virtual machine
 
 
 @frozen
@@ -51,13 +52,19 @@ def _piece() -> Callable[[int], None]:
 
 
 class Flood:
-    """Streams through memory to evict what is in the caches. A large model does that to itself."""
+    """Reads as much memory as the largest cache holds, to evict what is in it. A large model does that to itself.
 
-    def __init__(self, nbytes: int = _FLOOD_BYTES) -> None:
-        self._water = np.zeros(nbytes // 8)
+    It writes nothing: what a cache holds of it would have to go back to memory while the next step reads its weights.
+    """
+
+    def __init__(self, cache_bytes: float = 0.0) -> None:
+        self.nbytes = int(max(_FLOOD_BYTES, cache_bytes))
+        self._water: Any = None
 
     def __call__(self) -> None:
-        np.add(self._water, 1.0, out=self._water)
+        if self._water is None:  # zeros that nobody wrote to would all be one page
+            self._water = np.ones(self.nbytes // 8)
+        self._water.sum()
 
 
 @dataclass(slots=True)

@@ -49,7 +49,10 @@ if TYPE_CHECKING:
 
 # Running a probe: a plain session for its time and an instrumented one for its shape, in turns, for a short while.
 
-_TURN = 2  # steps of each session before it is the other's turn
+_TURN = 2  # steps that are timed at once where no other session waits
+# Of each session before it is the other's turn. Threads that slept wake up on CPUs where others run, and are moved
+# within some milliseconds; those of a model that runs on end stay where they are.
+_TURN_S = 0.12
 _FEWEST = 3  # clean steps: the fewest that have a median which one bad step does not move
 _MOST = 40  # steps: further ones of a small probe tell nothing new
 _OVERTIME = 2.0  # times the limit: the most that is spent to find steps that count
@@ -103,34 +106,35 @@ def _ran(steps: Sequence[Timed], pace: MachinePace, threads: int, session: Sessi
 def _until_enough(  # noqa: PLR0913 - both sessions, and when it is enough
     plain: Session, instrumented: Session | None, pace: MachinePace, *, limit_s: float, threads: int, most: int
 ) -> tuple[list[Timed], list[Timed]]:
-    if instrumented is not None:
-        pace.rest()
-    steps, timed = [pace.timed(plain.step)], []
-    if instrumented is not None:
-        timed += _turn(instrumented, pace, steps=1)
+    steps: list[Timed] = []
+    timed: list[Timed] = []
     begun = pace.clock()
     while len(steps) < most:
         spent = pace.clock() - begun
         counted = len(steady_places(steps, pace, threads=threads))
-        if spent > _OVERTIME * limit_s or (spent > limit_s and counted >= _FEWEST):
+        if steps and (spent > _OVERTIME * limit_s or (spent > limit_s and counted >= _FEWEST)):
             break
         if instrumented is None:
-            steps += [pace.timed(plain.step) for _ in range(_TURN)]
+            steps += [pace.timed(plain.step) for _ in range(_TURN if steps else 1)]
             continue
-        steps += _turn(plain, pace)
-        timed += _turn(instrumented, pace)
+        steps += _turn(plain, pace, most)
+        timed += _turn(instrumented, pace, most)
     return steps, timed
 
 
-def _turn(session: Session, pace: MachinePace, steps: int = _TURN) -> list[Timed]:
+def _turn(session: Session, pace: MachinePace, most: int) -> list[Timed]:
     """Steps of one of two sessions, once the other's threads rest.
 
     Engines' threads spin for a while after a step, waiting for the next one. Those of the session before took CPUs from
-    this one's: ONNX Runtime's probes on four cores took up to twice their time, and so did what they predicted. The
-    first step wakes its own threads up, which the first decile of all steps leaves out.
+    this one's: ONNX Runtime's probes on four cores took up to twice their time, and so did what they predicted. Turns
+    of two steps did the same: the engine's own threads had slept, and shared CPUs until the turn was over.
     """
     pace.rest()
-    return [pace.timed(session.step) for _ in range(steps)]
+    begun = pace.clock()
+    steps = [pace.timed(session.step)]
+    while len(steps) < most and pace.clock() - begun < _TURN_S:
+        steps.append(pace.timed(session.step))
+    return steps
 
 
 def _reading(kernel: Kernel, good: Sequence[int], steps: int) -> Kernel:
