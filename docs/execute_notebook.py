@@ -1,5 +1,4 @@
-"""Execute the notebooks of the tutorials, so that the site shows what they print: `make notebooks`, or those that are named.
-"""
+"""Execute the notebooks of the tutorials (or those named), so that the site shows what they print: `make notebooks`."""
 
 from __future__ import annotations
 
