@@ -34,13 +34,16 @@ def prepare():
 
 
 def tests_for(mutant, lines, seconds):
-    """Those that run the line; then, for what an earlier test left in a cache or runs on import, those of the file."""
+    """Those that run the line; then, for what an earlier test left in a cache, those of the file.
+
+    No test runs a line that runs on import, or in processes that tests start: those of the file, then of the package.
+    """
     by_line = lines.get(str(SOURCE / mutant.file), {})
     near = by_line.get(mutant.line, set())
     others = set().union(*by_line.values()) - near if by_line else set()
-    if not near and not others:  # runs only in a process that tests start and end: any test of the package may
+    if not near:
         own = f"tests/unit/{Path(mutant.file).parts[0]}/"
-        others = {test for test in seconds if test.startswith(own)}
+        near, others = others, {test for test in seconds if test.startswith(own)} - others
     chosen = []
     for group, most_s in zip((near, others), MOST_S, strict=True):
         left_s = most_s
