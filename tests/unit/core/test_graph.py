@@ -63,6 +63,12 @@ def test_weights_inside_a_branch_or_a_loop_are_counted():
     assert Graph(name="g", blocks=(Block(name="b", ops=(loop,)),)).parameters == 36
 
 
+def test_a_weight_whose_size_is_open_is_none_of_those_that_are_counted():
+    sized, op = linear("up", 4, 8), Tensor(name="table", shape=(BATCH, 4), role="weight")
+    both = Op(name="both", kind="linear", weights=(*sized.weights, op))
+    assert (both.parameters, Graph(name="g", blocks=(Block(name="b", ops=(both,)),)).parameters) == (32, 32)
+
+
 def test_constants_are_not_parameters():
     shape = Tensor(name="shape", shape=(3,), role="constant", dtype="i64")
     op = Op(name="reshape", kind="view", weights=(shape,))

@@ -134,3 +134,9 @@ def test_a_number_for_a_person_has_no_power_of_ten_and_is_as_near_as_its_digits(
 )
 def test_numbers_as_people_write_them(value, text):
     assert format_number(value) == text
+
+
+@given(st.floats(1e-9, 1e9) | st.integers(1, 1000).map(float), st.sampled_from(["s", "B", "1"]))
+def test_a_number_below_nothing_is_the_same_with_a_minus(number, unit):
+    assert format_quantity(-number, unit) == f"-{format_quantity(number, unit)}"
+    assert [format_quantity(nothing, unit)[:1] for nothing in (0.0, -0.0)] == ["0", "0"]

@@ -701,6 +701,24 @@ def test_a_level_that_saturate_adds_outlasts_many_answers(monkeypatch):
     ] * 3
 
 
+@pytest.mark.parametrize("ends", ["interrupted", "hopeless", None])
+def test_no_load_is_tried_after_one_that_was_interrupted_or_brought_nothing(ends, monkeypatch):
+    """Of three; whoever keeps the levels has each as soon as it is over."""
+    steps = tuple(LoadStep(concurrency=many) for many in (1, 2, 4))
+    test, kept = run._Test(LoadPlan(url="", steps=steps), None, None), []
+
+    async def level(_test, _players, _facts, _pool, step):
+        stops = step.concurrency == 2
+        monkeypatch.setattr(run, "_is_hopeless", lambda _level: stops and ends == "hopeless")
+        return SimpleNamespace(concurrency=step.concurrency, interrupted=stops and ends == "interrupted")
+
+    monkeypatch.setattr(run._Test, "_level", level)
+    monkeypatch.setattr(run._Test, "_profile", lambda test, _facts: [level.concurrency for level in test.levels])
+    test.keep = kept.append
+    asyncio.run(test._play_all(None, SimpleNamespace(server=SimpleNamespace(fault="none answers")), None))
+    assert kept == [[1], [1, 2], [1, 2, 4]][: 3 if ends is None else 2]
+
+
 @pytest.mark.parametrize(("saturate", "within"), [(False, False), (True, False), (False, True)])
 def test_loads_are_added_where_one_is_searched_for(saturate, within, monkeypatch):
     """By the search that was asked for, from all that was tried."""

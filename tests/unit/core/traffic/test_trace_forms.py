@@ -13,7 +13,7 @@ from inferometer.core.errors import DomainError, FormatError, MissingDependencyE
 from inferometer.core.traffic.arrivals import Arrivals
 from inferometer.core.traffic.demand import Agents, made_up, trace_demand
 from inferometer.core.traffic.lengths import Lengths
-from inferometer.core.traffic.traces import part_of, read_trace, repeated_tokens, scaled, written_trace
+from inferometer.core.traffic.traces import part_of, read_trace, repeated_tokens, scaled, trace_document, written_trace
 
 
 def read(tmp_path, *entries, whole=False):
@@ -139,6 +139,16 @@ def test_texts_that_begin_alike_share_what_was_said(tmp_path):
     assert trace.estimated
 
 
+@pytest.mark.parametrize(
+    ("prompts", "repeated"), [((10, 12, 14), 0), ((10, 12, 15), 14), ((10, 13, 15), 12), ((10, 13, 16), 12 + 15)]
+)
+def test_a_turn_repeats_what_was_asked_and_answered_before_it_where_it_is_longer_than_both(prompts, repeated, tmp_path):
+    """Answers have two tokens: a turn of 12 after one of 10 has nothing of its own, and is another talk."""
+    trace = read(tmp_path, *(ours("a", turn, tokens) for turn, tokens in enumerate(prompts)))
+    assert repeated_tokens(trace) == repeated
+    assert trace_document(trace)["repeated_share"] == pytest.approx(repeated / sum(prompts))
+
+
 def test_a_prompt_goes_on_from_the_turn_before_where_it_is_long_enough(tmp_path):
     trace = read(tmp_path, ours("a", 0, 10, 5, at_s=0), ours("a", 1, 18, 5), ours("a", 2, 18, 5))
     demand = trace_demand(trace)
@@ -191,6 +201,9 @@ def test_made_up_agents_share_their_begin_wait_for_tools_and_join_their_helpers(
 def test_a_talk_that_grows_too_long_begins_anew():
     trace = made_up(Agents(sessions=3, system=100, context=3000, calls=Lengths(kind="fixed", mean=40), delegated=0.0))
     assert trace.input_tokens.max() <= 3000
+    begun = [pieces for pieces in trace.pieces if len(pieces) == 2 and pieces[1][1] == 300]
+    assert begun, "a tenth of the context is what a summary keeps"
+    assert {pieces[0][1] for pieces in begun} == {100}
     with pytest.raises(DomainError, match="cannot be"):
         Agents(sessions=1, system=100, context=150)
 
