@@ -5,6 +5,8 @@ from inferometer.core import Binding, Block, Graph, Op, Precision, Symbol, Tenso
 from inferometer.core.dims import symbols_in
 from inferometer.core.errors import DomainError
 from inferometer.core.graph import require_layers
+from inferometer.core.sizes import bind
+from inferometer.core.workload import Workload
 
 BATCH, QUERY = Symbol("batch"), Symbol("query")
 
@@ -110,3 +112,13 @@ def test_a_graph_without_layers_says_what_the_file_is():
     empty = Graph(name="vocabulary", blocks=(), metadata={"notes": ("The file holds no weights.",)})
     with pytest.raises(DomainError, match=r"vocabulary has no layers\. The file holds no weights\."):
         require_layers(empty)
+
+
+def test_a_binding_has_the_context_and_the_formats_that_were_asked_for_and_else_none_and_the_model_s_own():
+    cached = Op(name="a", kind="attention", inputs=(Tensor(name="c", shape=(BATCH, Symbol("context")), role="kv"),))
+    graph = Graph(name="g", blocks=(Block(name="b", ops=(cached,)),))
+    asked = Workload(batch=2, context=7, precision=Precision(weights="i8"))
+    found = [bind(graph, workload) for workload in (asked, Workload())]
+    assert [binding.sizes for binding in found] == [{"batch": 2, "context": 7}, {"batch": 1, "context": 0}]
+    formats = [(binding.precision.weights, binding.precision.activations) for binding in found]
+    assert formats == [("i8", "f32"), ("f32", "f32")]

@@ -110,7 +110,9 @@ def test_binary_and_decimal_prefixes_are_told_apart():
     ("seconds", "text"),
     [(0.35, "350 ms"), (0.1234, "123 ms"), (1.234, "1.2 s"), (9.0, "9 s"), (100.0, "100 s"),
      (150.0, "2 min"), (5400.0, "90 min"), (12_600.0, "3.5 h"),
-     (400_000.0, "5 days")],
+     (400_000.0, "5 days"),
+     (119.0, "119 s"), (120.0, "2 min"), (7199.0, "120 min"), (7200.0, "2.0 h"), (171_000.0, "47.5 h"),
+     (172_800.0, "2 days")],
 )  # fmt: skip
 def test_a_duration_is_said_as_people_do(seconds, text):
     assert format_duration(seconds) == text

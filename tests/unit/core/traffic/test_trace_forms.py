@@ -194,6 +194,7 @@ def test_made_up_agents_share_their_begin_wait_for_tools_and_join_their_helpers(
     sums = [sum(size for _, size in pieces) for pieces in trace.pieces]
     assert sums == trace.input_tokens.tolist()
     assert set(trace.wait_s.tolist()) == {0.0, 4.0}
+    assert np.isnan(trace.arrival_s).tolist() == [bool(before) for before in trace.after]  # a moment or something first
     again = made_up(agents)
     assert np.array_equal(again.input_tokens, trace.input_tokens)
 
@@ -206,6 +207,8 @@ def test_a_talk_that_grows_too_long_begins_anew():
     assert {pieces[0][1] for pieces in begun} == {100}
     with pytest.raises(DomainError, match="cannot be"):
         Agents(sessions=1, system=100, context=150)
+    with pytest.raises(DomainError, match="1 call or more"):
+        Agents(sessions=1, calls=Lengths(kind="fixed", mean=0))
 
 
 def a_dataset(monkeypatch, rows):
