@@ -146,7 +146,9 @@ def test_a_turn_repeats_what_was_asked_and_answered_before_it_where_it_is_longer
     """Answers have two tokens: a turn of 12 after one of 10 has nothing of its own, and is another talk."""
     trace = read(tmp_path, *(ours("a", turn, tokens) for turn, tokens in enumerate(prompts)))
     assert repeated_tokens(trace) == repeated
-    assert trace_document(trace)["repeated_share"] == pytest.approx(repeated / sum(prompts))
+    told = trace_document(trace)
+    assert told["repeated_share"] == pytest.approx(repeated / sum(prompts))
+    assert (told["seconds"], told["requests_per_s"]) == (None, None)  # it has no times
 
 
 def test_a_prompt_goes_on_from_the_turn_before_where_it_is_long_enough(tmp_path):
