@@ -70,7 +70,7 @@ unit test-torch: export PYTHONDONTWRITEBYTECODE :=
 PYTEST := $(BIN)/python -m pytest -n $(WORKERS) --maxprocesses=4 --dist=worksteal -q
 unit: $(VENV)/.dev
 	@$(BIN)/python -m compileall -q -j 0 src  # else every worker compiles all of it
-	$(PYTEST) --note-passed=$(VENV)/passed.json
+	$(PYTEST) --note-passed=$(VENV)/passed.json $(TESTS)
 
 # The tests come last, so that their summary is the last thing to read.
 test: $(VENV)/.dev
@@ -82,9 +82,9 @@ test-torch: $(VENV)/.torch site
 	@$(MAKE) --no-print-directory -j 2 lint
 	$(PYTEST) --beyond=$(VENV)/passed.json
 
-# Outside `make test`: fresh checkouts, each with an environment of its own. ROWS='python3.12 bare' chooses.
+# Outside `make test`: fresh checkouts, each with an environment of its own. ROWS='python3.12 bare' chooses, TESTS some tests.
 test-matrix:
-	sh tests/matrix.sh $(ROWS)
+	TESTS='$(TESTS)' sh tests/matrix.sh $(ROWS)
 
 bench: $(VENV)/.dev
 	$(BIN)/python benchmarks/run.py

@@ -1,7 +1,4 @@
-"""Execute the notebooks of the tutorials, so that the site shows what they print: `make notebooks`.
-
-Given a folder, they are written there and stay as they are here: the tests do that.
-"""
+"""Execute the notebooks of the tutorials (or those named), so that the site shows what they print: `make notebooks`."""
 
 from __future__ import annotations
 
@@ -16,14 +13,13 @@ FOLDER = Path(__file__).parent / "tutorials"
 
 
 def main(arguments: list[str]) -> int:
-    target = Path(arguments[0]) if arguments else FOLDER
-    for path in sorted(FOLDER.glob("*.ipynb")):
+    for path in map(Path, arguments) if arguments else sorted(FOLDER.glob("*.ipynb")):
         notebook = nbformat.read(path, as_version=4)
         with tempfile.TemporaryDirectory() as work:  # a notebook may write files
             NotebookClient(notebook, timeout=600, resources={"metadata": {"path": work}}).execute()
         for cell in notebook.cells:
             cell.metadata.pop("execution", None)  # when each cell ran says nothing to a reader
-        nbformat.write(notebook, target / path.name)
+        nbformat.write(notebook, path)
         sys.stdout.write(f"{path.name}\n")
     return 0
 

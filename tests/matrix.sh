@@ -1,6 +1,7 @@
 #!/bin/sh
 # `make test-matrix`: `make demo` and `make test` where other people have them. Each row is a copy of what is committed,
 # with an environment of its own; about ten minutes a row. ROWS='python3.12 bare' chooses; without it, all.
+# TESTS='tests/unit/core tests/e2e/test_encodings.py' runs these alone, without lint: a minute or two beside the set-up.
 #
 #   pythonX.Y    that Python, if there is one on the PATH or in pyenv
 #   bare         an ordinary user, an unpacked archive in a path with a space, LANG=C, a home of 2 MB, and no git, browser,
@@ -18,6 +19,9 @@ chmod 755 "$work"
 trap 'umount "$work/home" 2>/dev/null; rm -rf "$work"' EXIT
 table=$work/table
 machine=$(uname -m)
+TESTS=${TESTS:-}
+goal=test
+[ -n "$TESTS" ] && goal=unit
 
 say() { printf '| %s | %s | %s | %s |\n' "$1" "$machine" "$(date +%Y-%m-%d)" "$2" >>"$table"; }
 
@@ -32,11 +36,14 @@ python_of() {
 copy() { mkdir -p "$1" && git -C "$root" archive HEAD | tar -x -C "$1"; }
 
 # What the last line of the tests says, or how the commands ended.
-outcome() { grep -aE '[0-9]+ passed' "$1" | tail -1 | sed 's/=//g; s/^ *//' | grep . || echo "failed: $(tail -1 "$1" | cut -c1-80)"; }
+outcome() {
+  found=$(grep -aE '[0-9]+ passed' "$1" | tail -1 | sed 's/=//g; s/^ *//')
+  echo "${TESTS:+of \`$TESTS\`: }${found:-failed: $(tail -1 "$1" | cut -c1-80)}"
+}
 
 python_row() {
   python=$(python_of "$1") || { say "$1" "not run: there is no $1 here"; return; }
-  copy "$work/$1" && (cd "$work/$1" && make demo PYTHON="$python" && make test PYTHON="$python") >"$work/$1.log" 2>&1
+  copy "$work/$1" && (cd "$work/$1" && make demo PYTHON="$python" && make $goal TESTS="$TESTS" PYTHON="$python") >"$work/$1.log" 2>&1
   say "$1" "$(outcome "$work/$1.log")"
   tail -40 "$work/$1.log"
   rm -rf "${work:?}/$1"
@@ -105,7 +112,7 @@ bare_row() {
   python=$(user_python) || { say bare "not run: an ordinary user has no Python here"; umount "$work/home"; return; }
   copy "$folder" && chown -R inferometer-matrix "$folder"
   # A model of 100 MB does not fit into that home: the demo must say so, and is not what the row is judged by.
-  as_user sh -c 'cd "$1" && { make demo PYTHON="$2"; make test PYTHON="$2"; }' sh "$folder" "$python" >"$work/bare.log" 2>&1
+  as_user sh -c 'cd "$1" && { make demo PYTHON="$2"; make $3 TESTS="$4" PYTHON="$2"; }' sh "$folder" "$python" $goal "$TESTS" >"$work/bare.log" 2>&1
   grep -q "do not fit in" "$work/bare.log" || { say bare "failed: the demo did not say that its model does not fit"; return; }
   say "bare" "$(outcome "$work/bare.log")"
   tail -40 "$work/bare.log"

@@ -7,7 +7,9 @@ or nobody noticed, a new process imports the mutant in the module's place.
 
 import functools
 import gc
+import math
 import os
+import resource
 import signal
 import subprocess
 import sys
@@ -21,7 +23,9 @@ from sites import SOURCE
 from touching import OVERLAY, ROOT, environment
 
 MOST_S = (20.0, 10.0)  # of tests tried on one mutant: those of its line, those of its file; the fastest come first
-SLOWER = 4.0  # a mutant may make a test slower; a loop without an end is stopped
+# A mutant may make tests slower; a loop without an end is stopped. Their seconds were recorded with coverage, which
+# takes twice as long; what forgets its caches first takes some more.
+SLOWER, LEAST_S = 4.0, 5.0
 OPTIONS = ("-q", "-x", "-s", "-p", "no:xdist", "-p", "no:cacheprovider", "--assert=plain")
 # Plain asserts: the import hook that rewrites them would come before ours.
 
@@ -34,13 +38,16 @@ def prepare():
 
 
 def tests_for(mutant, lines, seconds):
-    """Those that run the line; then, for what an earlier test left in a cache or runs on import, those of the file."""
+    """Those that run the line; then, for what an earlier test left in a cache, those of the file.
+
+    No test runs a line that runs on import, or in processes that tests start: those of the file, then of the package.
+    """
     by_line = lines.get(str(SOURCE / mutant.file), {})
     near = by_line.get(mutant.line, set())
     others = set().union(*by_line.values()) - near if by_line else set()
-    if not near and not others:  # runs only in a process that tests start and end: any test of the package may
+    if not near:
         own = f"tests/unit/{Path(mutant.file).parts[0]}/"
-        others = {test for test in seconds if test.startswith(own)}
+        near, others = others, {test for test in seconds if test.startswith(own)} - others
     chosen = []
     for group, most_s in zip((near, others), MOST_S, strict=True):
         left_s = most_s
@@ -135,14 +142,19 @@ def pytest_reports(item, following):
     return runtestprotocol(item, nextitem=following, log=False)
 
 
-def in_fork(work, limit_s):
-    """What `work` returns in a fork, "too slow", or "the process ended"."""
+def in_fork(work, limit_s, cpu_s=None):
+    """What `work` returns in a fork, "too slow", or "the process ended".
+
+    After `cpu_s` of a processor the system ends it, however busy the machine is: a loop without an end takes no longer.
+    """
     with tempfile.TemporaryDirectory() as folder:
         answer = Path(folder, "answer")
         process = os.fork()
         if process == 0:
             try:
                 os.setsid()
+                if cpu_s is not None:
+                    resource.setrlimit(resource.RLIMIT_CPU, (math.ceil(cpu_s), math.ceil(cpu_s) + 1))
                 with open(os.devnull, "w") as nowhere:  # noqa: PTH123
                     os.dup2(nowhere.fileno(), 1)
                     os.dup2(nowhere.fileno(), 2)
@@ -183,22 +195,23 @@ class Trying:
 
     def tried_by(self, mutant, tests):
         items = [self.items[test] for test in tests if test in self.items]
-        limit_s = 30 + SLOWER * sum(self.seconds[test] for test in tests)
+        cpu_s = LEAST_S + SLOWER * sum(self.seconds[test] for test in tests)
+        limit_s = 30 + cpu_s
         codes = changed_functions(mutant) if items else None
         found = NOT_PLACED
         if codes:
-            found = self.in_time(lambda folder: self.swapped(mutant, codes, items, folder), items, limit_s)
+            found = self.in_time(lambda folder: self.swapped(mutant, codes, items, folder), items, limit_s, cpu_s)
         if (found == NOT_PLACED or (found is None and self.sure)) and tests:
-            found = self.in_time(lambda folder: afresh(mutant, tests, folder), items, limit_s + 30)
+            found = self.in_time(lambda folder: afresh(mutant, tests, folder), items, limit_s + 30, cpu_s + 30)
         return None if found == NOT_PLACED else found
 
-    def in_time(self, work, items, limit_s):
+    def in_time(self, work, items, limit_s, cpu_s):
         """As `in_fork`; too slow is only what is slow beside the same tests, run now without a mutant."""
-        found = in_fork(work, limit_s)
+        found = in_fork(work, limit_s, cpu_s)
         if found == TOO_SLOW:
             start = time.monotonic()
             in_fork(lambda _: run_items(items), 10 * limit_s)
-            found = in_fork(work, limit_s + SLOWER * (time.monotonic() - start))
+            found = in_fork(work, limit_s + SLOWER * (time.monotonic() - start), cpu_s)
         return found
 
     def passes_without(self, test):

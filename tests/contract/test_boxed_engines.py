@@ -1,12 +1,16 @@
-"""Every engine that is installed measures inside the box that a job from elsewhere runs in."""
+"""Every engine that is installed measures in the box that a job from elsewhere runs in, and a tool prepares there."""
 
+import hashlib
 import json
+from dataclasses import replace
 
 import numpy as np
+import onnx
 import pytest
 
 from contract.runtime_cases_torch import bert
 from contract.test_runtimes import INSTALLED, ROWS
+from fakes.places import dense_layers
 from inferometer.core.codec import document
 from inferometer.core.workload import Workload
 from inferometer.engines.base import Missing
@@ -43,15 +47,11 @@ def job_of(name, folder):
     )  # fmt: skip
 
 
-@pytest.mark.parametrize("name", sorted(FIRST))
-def test_an_engine_measures_in_a_box(name, tmp_path):
+def done_in_a_box(work, root):
+    """The result of a job, and its folder."""
     if not means_here().real:
         pytest.skip(f"SKIPPED LOUDLY: no box here: {means_here().said}")
-    found = INSTALLED[name].probe()
-    if isinstance(found, Missing):
-        pytest.skip(f"SKIPPED LOUDLY: {found.reason}; {found.remedy}")
-    work = job_of(name, tmp_path)
-    folder = tmp_path / "jobs" / work.job.id
+    folder = root / "jobs" / work.job.id
     for file in work.job.files:
         (folder / "files" / file.path).parent.mkdir(parents=True, exist_ok=True)
         device_side.link_or_copy(work.files[file.sha256], folder / "files" / file.path)
@@ -63,3 +63,30 @@ def test_an_engine_measures_in_a_box(name, tmp_path):
     assert result.ended == "done", f"{result.error}\n{result.log}"
     assert last.state == "done"
     assert result.profiles[0].environment.host["box"] == means_here().said
+    return result, folder
+
+
+def skip_without(name):
+    found = INSTALLED[name].probe()
+    if isinstance(found, Missing):
+        pytest.skip(f"SKIPPED LOUDLY: {found.reason}; {found.remedy}")
+
+
+@pytest.mark.parametrize("name", sorted(FIRST))
+def test_an_engine_measures_in_a_box(name, tmp_path):
+    skip_without(name)
+    done_in_a_box(job_of(name, tmp_path), tmp_path)
+
+
+def test_a_model_is_quantised_in_a_box_and_brings_its_proof_and_its_file(tmp_path):
+    skip_without("onnxruntime")
+    asked = MeasureRequest(model=str(dense_layers(tmp_path / "dense.onnx")), runtime="onnxruntime", workload=Workload())
+    packed = pack_measurement("prepare", asked)
+    work = replace(packed, job=replace(packed.job, options={"quantise": "i8", "runs": 3}))
+    result, folder = done_in_a_box(work, tmp_path)
+    assert result.prepared["steps"][0]["verified"]
+    (made,) = result.made
+    data = (folder / "made" / made.path).read_bytes()
+    assert (made.path, made.sha256) == ("dense-i8.onnx", hashlib.sha256(data).hexdigest())
+    kinds = {node.op_type for node in onnx.load_from_string(data).graph.node}
+    assert kinds & {"QuantizeLinear", "QLinearMatMul", "MatMulInteger"}

@@ -13,8 +13,10 @@ from pathlib import Path
 
 import pytest
 
+from fakes.in_process import measured_here
 from inferometer.hub.mcp.access import Access
 from inferometer.hub.mcp.tools import TOOLS
+from inferometer.measure.run import model as running
 
 if find_spec("mcp") is None:  # it is imported where it is used: else every worker would wait for it
     pytest.skip("needs the SDK: pip install 'inferometer[mcp]'", allow_module_level=True)
@@ -120,18 +122,31 @@ def test_a_client_that_cannot_ask_its_user_starts_no_measurement():
 
 @pytest.mark.slow
 @pytest.mark.installed
-def test_an_agreed_measurement_is_stored_and_can_be_looked_at(tmp_path, roofs):
+def test_an_agreed_measurement_is_stored_and_can_be_looked_at(tmp_path, roofs, monkeypatch):
     if find_spec("onnxruntime") is None:
         pytest.skip("needs ONNX Runtime")
 
     async def agree(_context, _params):
         return answered("accept", content={})
 
-    measured = {"model": "squeezenet1.1", "runtime": "onnxruntime", "image": 64, "seconds_at_most": 0.5}
-    asked = command("--allow-profile", "--store", str(tmp_path / "runs.db"))
-    profile, listed = conversation([("profile", measured), ("runs", {})], asked, elicitation_callback=agree)
+    monkeypatch.setattr(running, "isolated", measured_here)
+    measured = {"model": "squeezenet1.1", "runtime": "onnxruntime", "image": 64, "seconds_at_most": 0.1}
+    store = here(profiling=True, store=str(tmp_path / "runs.db"))
+    profile, listed = conversation([("profile", measured), ("runs", {})], store, elicitation_callback=agree)
     assert profile.structured_content["kind"] == "measured", profile.content[0].text
     assert [row["id"] for row in listed.structured_content["rows"]] == [profile.structured_content["run"]]
+
+
+def test_a_process_that_may_measure_asks_its_client_and_has_the_store_it_was_given(tmp_path):
+    async def refuse(_context, _params):
+        return answered("decline")
+
+    started = command("--allow-profile", "--store", str(tmp_path / "runs.db"))
+    refused, listed = conversation(
+        [("profile", {"model": "resnet18"}), ("runs", {})], started, elicitation_callback=refuse
+    )
+    assert "nothing was run" in refused.content[0].text
+    assert "runs.db" in listed.content[0].text
 
 
 def test_a_line_that_is_no_json_is_answered_and_does_not_end_the_server():
@@ -197,7 +212,7 @@ def test_the_conversation_in_the_documentation_can_be_had():
     page = (DOCS / "agents.md").read_text(encoding="utf-8")
     turns = re.findall(r"^→ (\w+) (\{.*\})\n← (error: )?(.*)$", page, re.MULTILINE)
     assert len(turns) >= 5
-    answers = conversation([(name, json.loads(arguments)) for name, arguments, *_ in turns], command())
+    answers = conversation([(name, json.loads(arguments)) for name, arguments, *_ in turns], here())
     for answer, (_, _, error, text) in zip(answers, turns, strict=True):
         assert answer.is_error == bool(error)
         assert _words(answer.content[0].text) == _words(text)

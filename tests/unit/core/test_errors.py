@@ -96,3 +96,9 @@ def test_an_error_says_the_same_on_the_other_side_of_a_process():
 
 def subclasses(kind):
     return [each for below in kind.__subclasses__() for each in (below, *subclasses(below))]
+
+
+def test_a_name_that_shares_more_words_comes_first_however_it_is_spelt():
+    """Neither has every word that was asked for; by its letters alone the shorter one is nearer."""
+    known = ("alpha omicron", "gamma-beta-alpha with a long tail")
+    assert nearest("alpha beta gamma delta", known) == known[::-1]

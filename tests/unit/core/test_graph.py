@@ -5,6 +5,8 @@ from inferometer.core import Binding, Block, Graph, Op, Precision, Symbol, Tenso
 from inferometer.core.dims import symbols_in
 from inferometer.core.errors import DomainError
 from inferometer.core.graph import require_layers
+from inferometer.core.sizes import bind
+from inferometer.core.workload import Workload
 
 BATCH, QUERY = Symbol("batch"), Symbol("query")
 
@@ -63,6 +65,12 @@ def test_weights_inside_a_branch_or_a_loop_are_counted():
     assert Graph(name="g", blocks=(Block(name="b", ops=(loop,)),)).parameters == 36
 
 
+def test_a_weight_whose_size_is_open_is_none_of_those_that_are_counted():
+    sized, op = linear("up", 4, 8), Tensor(name="table", shape=(BATCH, 4), role="weight")
+    both = Op(name="both", kind="linear", weights=(*sized.weights, op))
+    assert (both.parameters, Graph(name="g", blocks=(Block(name="b", ops=(both,)),)).parameters) == (32, 32)
+
+
 def test_constants_are_not_parameters():
     shape = Tensor(name="shape", shape=(3,), role="constant", dtype="i64")
     op = Op(name="reshape", kind="view", weights=(shape,))
@@ -104,3 +112,13 @@ def test_a_graph_without_layers_says_what_the_file_is():
     empty = Graph(name="vocabulary", blocks=(), metadata={"notes": ("The file holds no weights.",)})
     with pytest.raises(DomainError, match=r"vocabulary has no layers\. The file holds no weights\."):
         require_layers(empty)
+
+
+def test_a_binding_has_the_context_and_the_formats_that_were_asked_for_and_else_none_and_the_model_s_own():
+    cached = Op(name="a", kind="attention", inputs=(Tensor(name="c", shape=(BATCH, Symbol("context")), role="kv"),))
+    graph = Graph(name="g", blocks=(Block(name="b", ops=(cached,)),))
+    asked = Workload(batch=2, context=7, precision=Precision(weights="i8"))
+    found = [bind(graph, workload) for workload in (asked, Workload())]
+    assert [binding.sizes for binding in found] == [{"batch": 2, "context": 7}, {"batch": 1, "context": 0}]
+    formats = [(binding.precision.weights, binding.precision.activations) for binding in found]
+    assert formats == [("i8", "f32"), ("f32", "f32")]

@@ -110,7 +110,9 @@ def test_binary_and_decimal_prefixes_are_told_apart():
     ("seconds", "text"),
     [(0.35, "350 ms"), (0.1234, "123 ms"), (1.234, "1.2 s"), (9.0, "9 s"), (100.0, "100 s"),
      (150.0, "2 min"), (5400.0, "90 min"), (12_600.0, "3.5 h"),
-     (400_000.0, "5 days")],
+     (400_000.0, "5 days"),
+     (119.0, "119 s"), (120.0, "2 min"), (7199.0, "120 min"), (7200.0, "2.0 h"), (171_000.0, "47.5 h"),
+     (172_800.0, "2 days")],
 )  # fmt: skip
 def test_a_duration_is_said_as_people_do(seconds, text):
     assert format_duration(seconds) == text
@@ -134,3 +136,9 @@ def test_a_number_for_a_person_has_no_power_of_ten_and_is_as_near_as_its_digits(
 )
 def test_numbers_as_people_write_them(value, text):
     assert format_number(value) == text
+
+
+@given(st.floats(1e-9, 1e9) | st.integers(1, 1000).map(float), st.sampled_from(["s", "B", "1"]))
+def test_a_number_below_nothing_is_the_same_with_a_minus(number, unit):
+    assert format_quantity(-number, unit) == f"-{format_quantity(number, unit)}"
+    assert [format_quantity(nothing, unit)[:1] for nothing in (0.0, -0.0)] == ["0", "0"]

@@ -3,10 +3,12 @@
 import json
 import math
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 
 from inferometer.core import codec, statistics
+from inferometer.core.box import Means
 from inferometer.core.device import Sourced
 from inferometer.core.dims import Symbol
 from inferometer.core.dtypes import DTYPES, DType, _block, _plain, _scaled, dtype, is_gguf_block
@@ -230,6 +232,26 @@ def test_fewer_products_are_for_square_windows_one_step_apart():
     ):  # fmt: skip
         assert quick.fewer_products(op(**other)) == 1.0
     assert quick.fewer_products(op("pool", kernel=(3, 3))) == effects().fewer_products(op(kernel=(3, 3))) == 1.0
+
+
+@pytest.mark.parametrize(
+    ("kernels", "device", "times"),
+    [(None, 512, 1.0), (256, None, 1.0), (None, None, 1.0), (256, 512, 2.0), (256, 256, 1.0), (512, 128, 1.0)],
+)
+def test_kernels_of_narrower_vectors_take_longer_and_wider_ones_no_less(kernels, device, times):
+    stated = effects(vectors=None if kernels is None else sourced(kernels))
+    assert stated.narrower(SimpleNamespace(vector_bits=device)) == times
+
+
+@pytest.mark.parametrize("seccomp", [False, True])
+@pytest.mark.parametrize("bubblewrap", [None, "/usr/bin/bwrap"])
+@pytest.mark.parametrize("landlock", [0, 1])
+def test_a_box_keeps_files_and_the_network_from_a_job_or_says_what_it_lacks(seccomp, bubblewrap, landlock):
+    means = Means(bubblewrap=bubblewrap, landlock=landlock, seccomp=seccomp)
+    assert means.real == (seccomp and bool(bubblewrap or landlock))
+    lacking = "neither bubblewrap nor Landlock" if seccomp else "cannot be filtered"
+    holding = "bubblewrap" if bubblewrap else "Landlock 1"
+    assert (f"{holding} and seccomp, memory by watching" if means.real else lacking) in means.said
 
 
 def test_an_op_runs_inside_its_neighbours_by_kind_form_or_what_they_begin_with():

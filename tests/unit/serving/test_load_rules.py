@@ -20,7 +20,15 @@ import msgspec
 import pytest
 
 from inferometer.core.errors import DomainError, InferometerError
-from inferometer.core.served import Level, LevelFigures, RequestColumns, ServerReadings, Window, parse_objective
+from inferometer.core.served import (
+    Distribution,
+    Level,
+    LevelFigures,
+    RequestColumns,
+    ServerReadings,
+    Window,
+    parse_objective,
+)
 from inferometer.core.traffic.arrivals import Arrivals
 from inferometer.core.traffic.demand import Sharing, closed_demand
 from inferometer.core.traffic.lengths import Lengths
@@ -701,6 +709,46 @@ def test_a_level_that_saturate_adds_outlasts_many_answers(monkeypatch):
     ] * 3
 
 
+@pytest.mark.parametrize(
+    ("warmup", "step", "wanted"),
+    [
+        (None, LoadStep(concurrency=1), (2, 1)), (None, LoadStep(concurrency=8), (8, 8)),
+        (None, LoadStep(concurrency=10_000), (run._WARM, run._WARM)),
+        (None, LoadStep(arrivals=Arrivals(rate_per_s=50.0)), (2, 2)),
+        (5, LoadStep(concurrency=3), (5, 3)), (5, LoadStep(arrivals=Arrivals(rate_per_s=50.0)), (5, 2)),
+        (1, LoadStep(concurrency=3), (1, 1)), (0, LoadStep(concurrency=3), None),
+    ],
+)  # fmt: skip
+def test_a_server_is_warmed_up_by_as_many_at_once_as_the_first_load_has_or_two_where_it_is_a_rate(warmup, step, wanted):
+    played = []
+
+    class Players:
+        async def play(self, plan):
+            played.append((len(plan.demand), plan.concurrency))
+
+    plan = LoadPlan(url="", steps=(step,), warmup=warmup, requests=700)
+    asyncio.run(run._Test(plan, None, None)._warm_up(Players()))
+    assert played == ([] if wanted is None else [wanted])
+
+
+@pytest.mark.parametrize("ends", ["interrupted", "hopeless", None])
+def test_no_load_is_tried_after_one_that_was_interrupted_or_brought_nothing(ends, monkeypatch):
+    """Of three; whoever keeps the levels has each as soon as it is over."""
+    steps = tuple(LoadStep(concurrency=many) for many in (1, 2, 4))
+    test, kept = run._Test(LoadPlan(url="", steps=steps), None, None), []
+
+    async def level(_test, _players, _facts, _pool, step):
+        stops = step.concurrency == 2
+        monkeypatch.setattr(run, "_is_hopeless", lambda _level: stops and ends == "hopeless")
+        return SimpleNamespace(concurrency=step.concurrency, interrupted=stops and ends == "interrupted")
+
+    monkeypatch.setattr(run._Test, "_level", level)
+    monkeypatch.setattr(run._Test, "_profile", lambda test, _facts: [level.concurrency for level in test.levels])
+    test.keep = kept.append
+    asyncio.run(test._play_all(None, SimpleNamespace(server=SimpleNamespace(fault="none answers")), None))
+    assert kept == [[1], [1, 2], [1, 2, 4]][: 3 if ends is None else 2]
+
+
 @pytest.mark.parametrize(("saturate", "within"), [(False, False), (True, False), (False, True)])
 def test_loads_are_added_where_one_is_searched_for(saturate, within, monkeypatch):
     """By the search that was asked for, from all that was tried."""
@@ -782,3 +830,11 @@ def test_what_a_server_kept_of_its_drafts_is_said_as_the_chance_of_a_token(lengt
     assert f"--acceptance {acceptance:.2f}" in _drafted(counters)
     read = parse_metrics('vllm:spec_decode_num_drafts_total{a="b"} 3\nvllm:spec_decode_num_draft_tokens_total 9\n')
     assert read == {"drafts": 3.0, "drafted_tokens": 9.0}
+
+
+@pytest.mark.parametrize("streamed", [False, True])
+def test_the_headline_of_a_load_is_the_whole_answer_only_where_nothing_came_before_it(streamed):
+    half, whole = (Distribution(count=3, mean=s, min=s, max=s) for s in (0.5, 2.0))
+    figures = LevelFigures(requests=3, completed=3, ttft_s=half if streamed else None, e2e_s=whole)
+    found = summary_of(figures)
+    assert (found.latency_s, found.ttft_s, found.e2e_s) == ((None, 0.5, 2.0) if streamed else (2.0, None, 2.0))

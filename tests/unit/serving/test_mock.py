@@ -140,6 +140,25 @@ def test_a_chat_is_streamed_token_by_token_with_its_usage():
     assert [one["choices"][0]["finish_reason"] for one in documents if one["choices"]][-1] == "length"
 
 
+@pytest.mark.parametrize(
+    ("path", "stream", "kind"),
+    [
+        ("chat/completions", False, "chat.completion"),
+        ("chat/completions", True, "chat.completion.chunk"),
+        ("completions", False, "text_completion"),
+        ("completions", True, "text_completion"),
+    ],
+)
+def test_every_answer_says_what_it_is_as_the_openai_api_names_it_and_counts_the_same_words(path, stream, kind):
+    said = {**CHAT, "prompt": "one two three", "stream": stream, "stream_options": {"include_usage": True}}
+    ((_, text),) = served(("POST", f"/v1/{path}", said))
+    events = [line.removeprefix("data: ") for line in text.splitlines() if line.startswith("data: {")]
+    told = [json.loads(event) for event in (events if stream else [text])]
+    assert {each["object"] for each in told} == {kind}
+    assert told[-1]["usage"] == {"prompt_tokens": 3, "completion_tokens": 4, "total_tokens": 7}
+    assert ("content" in str(told[0])) == path.startswith("chat")
+
+
 def test_what_is_not_streamed_comes_whole_and_pages_are_there():
     answers = served(
         ("POST", "/v1/chat/completions", CHAT), ("POST", "/v1/completions", {"prompt": "a b", "max_tokens": 2}),

@@ -30,6 +30,12 @@ def test_a_duration_ends_them_and_a_count_may_end_them_sooner():
     assert list(arrival_times(Arrivals(rate_per_s=2, process="constant"), rng(), duration_s=2)) == [0, 0.5, 1, 1.5]
 
 
+@pytest.mark.parametrize("to_per_s", [None, 20.0])
+def test_arrivals_without_an_end_are_refused(to_per_s):
+    with pytest.raises(DomainError, match="a number of requests or a duration"):
+        arrival_times(Arrivals(rate_per_s=10, to_per_s=to_per_s), rng())
+
+
 def test_a_ramp_has_the_rate_of_its_moment():
     times = arrival_times(Arrivals(rate_per_s=10, to_per_s=190, process="constant"), rng(), duration_s=100)
     assert len(times) == pytest.approx(10_000, rel=0.01)

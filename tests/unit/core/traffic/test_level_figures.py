@@ -147,6 +147,13 @@ def test_figures_are_those_of_the_requests_one_by_one(seed, windows):
     assert found.rounds == ("2 equal rounds" if len(windows) == 2 else "3 equal parts of the window")
 
 
+@pytest.mark.parametrize("due", [(), (1.0,), (1.0, 1.0, 1.0)])
+def test_requests_of_one_moment_have_no_rate_at_which_they_were_offered(due):
+    rows = [(moment, moment + 0.5, moment + 1.0, 10, 5, "ok", 0.1) for moment in due]
+    level = Level(name="l", rate_per_s=2.0, requests=columns(*rows), windows=(window(0.0, 4.0),))
+    assert figures_of(level, ()).offered_per_s is None
+
+
 def test_how_many_are_in_the_system_at_a_moment():
     requests = Requests.of(columns((0.0, 1.0, 2.0, 1, 1, "ok", None), (1.0, None, None, 1, 1, "timeout", None)))
     assert requests.in_flight(np.array([-0.1, 0.0, 0.9, 1.0, 1.9, 2.0, 9.0])).tolist() == [0, 1, 1, 2, 2, 1, 1]

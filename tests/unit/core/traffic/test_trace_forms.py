@@ -13,7 +13,7 @@ from inferometer.core.errors import DomainError, FormatError, MissingDependencyE
 from inferometer.core.traffic.arrivals import Arrivals
 from inferometer.core.traffic.demand import Agents, made_up, trace_demand
 from inferometer.core.traffic.lengths import Lengths
-from inferometer.core.traffic.traces import part_of, read_trace, repeated_tokens, scaled, written_trace
+from inferometer.core.traffic.traces import part_of, read_trace, repeated_tokens, scaled, trace_document, written_trace
 
 
 def read(tmp_path, *entries, whole=False):
@@ -139,6 +139,18 @@ def test_texts_that_begin_alike_share_what_was_said(tmp_path):
     assert trace.estimated
 
 
+@pytest.mark.parametrize(
+    ("prompts", "repeated"), [((10, 12, 14), 0), ((10, 12, 15), 14), ((10, 13, 15), 12), ((10, 13, 16), 12 + 15)]
+)
+def test_a_turn_repeats_what_was_asked_and_answered_before_it_where_it_is_longer_than_both(prompts, repeated, tmp_path):
+    """Answers have two tokens: a turn of 12 after one of 10 has nothing of its own, and is another talk."""
+    trace = read(tmp_path, *(ours("a", turn, tokens) for turn, tokens in enumerate(prompts)))
+    assert repeated_tokens(trace) == repeated
+    told = trace_document(trace)
+    assert told["repeated_share"] == pytest.approx(repeated / sum(prompts))
+    assert (told["seconds"], told["requests_per_s"]) == (None, None)  # it has no times
+
+
 def test_a_prompt_goes_on_from_the_turn_before_where_it_is_long_enough(tmp_path):
     trace = read(tmp_path, ours("a", 0, 10, 5, at_s=0), ours("a", 1, 18, 5), ours("a", 2, 18, 5))
     demand = trace_demand(trace)
@@ -184,6 +196,7 @@ def test_made_up_agents_share_their_begin_wait_for_tools_and_join_their_helpers(
     sums = [sum(size for _, size in pieces) for pieces in trace.pieces]
     assert sums == trace.input_tokens.tolist()
     assert set(trace.wait_s.tolist()) == {0.0, 4.0}
+    assert np.isnan(trace.arrival_s).tolist() == [bool(before) for before in trace.after]  # a moment or something first
     again = made_up(agents)
     assert np.array_equal(again.input_tokens, trace.input_tokens)
 
@@ -191,8 +204,13 @@ def test_made_up_agents_share_their_begin_wait_for_tools_and_join_their_helpers(
 def test_a_talk_that_grows_too_long_begins_anew():
     trace = made_up(Agents(sessions=3, system=100, context=3000, calls=Lengths(kind="fixed", mean=40), delegated=0.0))
     assert trace.input_tokens.max() <= 3000
+    begun = [pieces for pieces in trace.pieces if len(pieces) == 2 and pieces[1][1] == 300]
+    assert begun, "a tenth of the context is what a summary keeps"
+    assert {pieces[0][1] for pieces in begun} == {100}
     with pytest.raises(DomainError, match="cannot be"):
         Agents(sessions=1, system=100, context=150)
+    with pytest.raises(DomainError, match="1 call or more"):
+        Agents(sessions=1, calls=Lengths(kind="fixed", mean=0))
 
 
 def a_dataset(monkeypatch, rows):

@@ -113,3 +113,7 @@ def test_times_that_an_engine_took_down_between_its_steps_are_known_by_how_they_
     assert not trace(came).between_steps
     assert not trace(stamped, form="Azure").between_steps
     assert not trace(np.array([1.0])).between_steps
+    # Of those that came together and those that came a little apart: the latter must be less than a quarter.
+    for apart, told in ((4, True), (5, False), (12, False)):
+        gaps = [0.0] * 20 + [4e-3] * apart + [1.0] * 50
+        assert trace(np.cumsum(gaps)).between_steps == told

@@ -11,7 +11,7 @@ import pytest
 from markupsafe import escape
 from sqlalchemy import select, update
 
-from fakes.fleet import a_job, a_result
+from fakes.fleet import a_job, a_result, proof_of
 from fakes.waiting import until
 from inferometer.core.codec import document, encode
 from inferometer.core.job import JobFile, JobModel
@@ -300,11 +300,7 @@ def test_fifty_profiles_of_another_model_are_set_aside_and_no_run_of_anybody(her
 def a_prepared(name="net-i8.onnx", **proof):
     job = replace(a_job(model=MODEL), verb="prepare")
     made = JobFile(path=name, sha256=MADE_SHA, size_bytes=len(MADE))
-    steps = [{"name": "ort-i8", "tool": "ort", "title": "", "format": "onnx", "bytes": 3, "seconds": 1.0,
-              "cached": False, "verified": True}]  # fmt: skip
-    known = {"schema": "inferometer.prepared/1", "model": "net", "runtime": "onnxruntime", "device": "local",
-             "quantise": "i8", "original_bytes": 9, "bytes": 3, "artifact": name, "steps": steps, **proof}  # fmt: skip
-    return job, replace(a_result(job, network()), made=(made,), prepared=known)
+    return job, replace(a_result(job, network()), made=(made,), prepared=proof_of(name, **proof))
 
 
 def test_a_prepared_model_comes_with_its_proof_and_is_its_run_s_to_take_away(here):

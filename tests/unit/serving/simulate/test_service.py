@@ -553,3 +553,23 @@ def test_a_long_level_is_streamed_from_its_first_tenth_on(served_by_vllm, monkey
     assert level.stated.window_s == pytest.approx(8.75)
     assert level.stated.requests_per_s == pytest.approx(36 / 8.75)
     assert level.notes[0].startswith("40 requests")
+
+
+@pytest.mark.parametrize("most", [1, 2, 4])
+def test_loads_that_a_search_adds_are_simulated_in_their_turn_and_told_by_load(most, monkeypatch):
+    """Until the search has no other, from what was asked for and all that it added before."""
+    asked = (LoadStep(concurrency=64), LoadStep(concurrency=1))
+
+    def after(tried):
+        assert [step.load for step, figures in tried] == [figures for _, figures in tried]
+        return LoadStep(concurrency=2 * tried[-1][0].concurrency) if len(tried) < 2 + most else None
+
+    monkeypatch.setattr(running, "service_of", lambda _plan: (None, ()))
+    monkeypatch.setattr(running, "_level", lambda _plan, _service, step, number: (step.load, number))
+    monkeypatch.setattr(running, "figures_of", lambda level, _objectives: level[0])
+    monkeypatch.setattr(running, "next_step", after)
+    monkeypatch.setattr(running, "_profile", lambda _plan, levels, figures, _notes: (levels, figures))
+    traffic = SimpleNamespace(steps=asked, within=False, saturate=True, objectives=())
+    levels, figures = running.simulate(SimpleNamespace(answers=1, traffic=traffic))
+    assert levels == ((1.0, 1), *((2.0**added, 1 + added) for added in range(1, most + 1)), (64.0, 0))
+    assert figures == [load for load, _ in levels]

@@ -68,6 +68,15 @@ def test_a_step_of_decoding_anywhere_in_its_row_and_beyond_it(sequences, context
     )
 
 
+def test_a_row_is_worked_out_once_and_what_lies_beyond_it_each_time():
+    asked = []
+    found = times()
+    found._step.decode = Linear(lambda sequences, context: asked.append(sequences) or attention(sequences, context))
+    for sequences, context in [(3, 64.0), (3, 100.0), (3, 32_000.0), (2, 100.0), (3, 100.0), (3, 50_000.0)]:
+        found.decode(sequences, context)
+    assert asked == [3, 2, 3]
+
+
 def test_an_empty_cache_counts_as_one_token():
     assert times().decode(2, 0.0) == pytest.approx(decode_s(2, 1.0))
 
