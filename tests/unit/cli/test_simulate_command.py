@@ -7,6 +7,7 @@ import pytest
 from click.testing import CliRunner
 
 import inferometer as im
+from inferometer.cli.commands import simulate as simulating
 from inferometer.cli.run import cli
 from inferometer.core.errors import DomainError, GateError
 
@@ -219,3 +220,21 @@ def test_spare_replicas_follow_from_availability():
     assert spare_replicas(4, 0.99, None) == 0
     assert spare_replicas(1, 0.99, 0.9999) == 1  # two that are both down: 0.01 × 0.01
     assert spare_replicas(4, 0.99, 0.9999) == 2
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("--on", "nvidia-h200", "--runtime", "vllm", "--threads", "2"),
+        ("--on", "nvidia-h200", "--runtime", "vllm", "--tp", "7"),
+        ("--on", "raspberry-pi-5", "--runtime", "llamacpp", "--threads", "9"),
+    ],
+)
+def test_the_mock_server_does_not_start_for_what_predict_refuses(monkeypatch, words):
+    monkeypatch.setattr(simulating, "_served", lambda *_: pytest.fail("it listens"))
+    refused = [
+        CliRunner().invoke(cli, [*asked, "smollm2-135m", *words]).exception
+        for asked in (("predict",), ("simulate", "--serve"))
+    ]
+    assert all(isinstance(error, DomainError) for error in refused), refused
+    assert str(refused[0]) == str(refused[1])

@@ -3,11 +3,13 @@
 from dataclasses import replace
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 
 from inferometer.core import Device, Memory, Sourced
 from inferometer.core.calibration import Calibration, Utilisation
 from inferometer.core.errors import DomainError, UnknownNameError
+from inferometer.core.traffic.lengths import Lengths
 from inferometer.core.workload import Precision
 from inferometer.known import device as device_named
 from inferometer.known import link as link_named
@@ -19,7 +21,11 @@ from inferometer.predict.question import CalibrationChoices, Question, _link_bet
 from inferometer.predict.running import version_notes
 from inferometer.predict.served import question as serving
 from inferometer.predict.served.memory import ServingMemory, StepLimits
+from inferometer.predict.served.steady import Traffic
 from inferometer.predict.verbs import predict
+from inferometer.serving.load.plan import LoadPlan, LoadStep
+from inferometer.serving.simulate.plan import SimulationPlan
+from inferometer.serving.simulate.run import simulate
 
 
 @pytest.fixture
@@ -87,6 +93,22 @@ def test_a_pipeline_has_stages_and_a_replica_its_own_memory():
                     for more in ({}, {"pp": 2, "dp": 2}))  # fmt: skip
     assert (piped.stages, piped.replicas, piped.devices) == (2, 2, 4)
     assert piped.memory.weights_bytes < 0.7 * plain.memory.weights_bytes
+
+
+@pytest.mark.parametrize(("engine", "reserves"), [("vllm", False), ("sglang", False), ("trtllm", True)])
+def test_users_find_the_room_that_the_simulated_scheduler_gives_them(engine, reserves):
+    """Twice as many users as whole answers fit: who evicts nobody makes the second half wait for the first to end."""
+    asked, traffic = ask("llama-3.1-8b", on="nvidia-l4", runtime=engine), Traffic(prompt=64, generate=2048)
+    what = serving.served(asked)
+    fits = what.memory.sequences_of(traffic.prompt + traffic.generate)
+    lengths = {name: Lengths(kind="fixed", mean=getattr(traffic, name)) for name in ("prompt", "generate")}
+    loaded = LoadPlan(url="", steps=(LoadStep(concurrency=2 * fits),), requests=2 * fits, **lengths)
+    requests = simulate(SimulationPlan(question=asked, traffic=loaded)).served.levels[0].requests
+    waits = np.sort(np.array(requests.first_s) - np.array(requests.due_s))
+    told = what.steady(traffic, 2 * fits)
+    assert what.limited(sequences=7).limits.reserves == what.limits.reserves == reserves
+    assert (told.sequences == fits) == (waits[fits] > 2 * waits[fits - 1]) == reserves
+    assert not reserves or told.ttft_s == pytest.approx(waits[-1], rel=0.1)
 
 
 def test_limits_and_shares_of_memory_can_be_changed(question):

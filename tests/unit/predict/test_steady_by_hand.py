@@ -225,6 +225,13 @@ def test_what_bounds_a_service(monkeypatch, users, tpot, bound, sequences):
     assert (found.ttft_spread, found.tpot_spread) == (0.1, 0.3)
 
 
+def test_who_reserves_has_room_for_whole_answers_and_others_for_half_of_them():
+    memory = SimpleNamespace(sequences_of=lambda tokens: 1000 // tokens, kv_tokens=1000)
+    limits, traffic = StepLimits(tokens=1, sequences=99), Traffic(prompt=10, generate=90)
+    assert steady.held(limits, traffic, memory) == 1000 // 55
+    assert steady.held(replace(limits, reserves=True), traffic, memory) == 1000 // 100
+
+
 def test_no_users_no_room_and_no_tokens_are_refused():
     limits, traffic = StepLimits(tokens=1, sequences=9), Traffic(prompt=1, generate=1)
     assert steady.held(limits, traffic, None) == 9

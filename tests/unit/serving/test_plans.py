@@ -16,6 +16,7 @@ from inferometer.core.served import Distribution, LevelFigures, Objective
 from inferometer.core.traffic.demand import Agents
 from inferometer.core.traffic.demand import made_up as made_up_agents
 from inferometer.core.traffic.lengths import Lengths
+from inferometer.predict.ask import ask
 from inferometer.predict.served.memory import StepLimits
 from inferometer.predict.served.steady import Traffic
 from inferometer.serving.load.plan import LoadPlan, LoadStep
@@ -26,6 +27,7 @@ from inferometer.serving.plans.tiers import edge_tier
 from inferometer.serving.simulate.building import service_of
 from inferometer.serving.simulate.plan import SimulationPlan
 from inferometer.understand.view.serving import plan_card, plan_table
+from unit.serving.simulate.test_building_rules import REFUSED
 
 
 def test_a_device_draws_its_idle_power_while_it_waits(monkeypatch):
@@ -780,6 +782,22 @@ def test_objectives_that_are_met_one_by_one_alone_say_what_to_change():
     said = search._why_not(searched(objectives=(goal("ttft", 0.1), goal("tpot", 0.01))), found, [], [], [])
     assert "at once" in said
     assert "--draft" in said
+
+
+@pytest.mark.parametrize("why", sorted(why for why, asked in REFUSED.items() if asked["runtime"] == "vllm"))
+def test_what_predict_refuses_is_not_planned_either_and_says_the_same(why):
+    """But for what no plan can be asked: images of a model that has none."""
+    question = ask("smollm2-135m", **REFUSED[why])
+    if question.workload.image is not None:
+        assert "image" not in {field.name for field in fields(PlanSearch)}
+        return
+    with pytest.raises(DomainError) as predicted:
+        question.answer()
+    answer = search.plan(small_search(
+        model="smollm2-135m", devices=(question.device.name,), options=question.options,
+        tp=(question.workload.parallel.tp,), kv=(None,), weights=(None,),
+    ))  # fmt: skip
+    assert (answer.plans, answer.why_not) == ((), str(predicted.value))
 
 
 def test_a_model_that_fits_nowhere_is_refused_with_what_to_change():

@@ -30,11 +30,15 @@ _USUAL = 1024  # tokens of a sequence, where the whole cache is told in tokens a
 
 @frozen
 class StepLimits:
-    """Tokens and sequences that one step may have, and steps that a prompt is held back for to be read with others."""
+    """Tokens and sequences that one step may have, and steps that a prompt is held back for to be read with others.
+
+    With `reserves` a request waits until its prompt and its whole answer have room: its scheduler evicts nobody.
+    """
 
     tokens: int
     sequences: int
     waits: float = 0.0
+    reserves: bool = False
 
 
 def limits_on(rules: ServingRules, device: Device) -> StepLimits:

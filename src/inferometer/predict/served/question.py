@@ -15,6 +15,7 @@ from inferometer.core.profile import Headline
 from inferometer.core.sizes import PROMPT
 from inferometer.core.workload import Parallel, Precision
 from inferometer.known.engines import costs_of, engine, memory_of
+from inferometer.known.schedulers import scheduler_of
 from inferometer.predict.applicable import require_applicable, require_of_users
 from inferometer.predict.basis.engine_tables.calibrating import kernels_alone
 from inferometer.predict.memory.fit import capacity_of
@@ -96,9 +97,8 @@ class ServedReplica:
 
     def limited(self, *, tokens: int | None = None, sequences: int | None = None, waits: float = 0.0) -> ServedReplica:
         """The same with other limits of a step: max_num_batched_tokens, max_num_seqs, steps that prompts wait for."""
-        limits = StepLimits(
-            tokens=tokens or self.limits.tokens, sequences=sequences or self.limits.sequences, waits=waits
-        )
+        own = self.limits
+        limits = replace(own, tokens=tokens or own.tokens, sequences=sequences or own.sequences, waits=waits)
         memory = None if self.memory is None else self.memory.limited(self.limits, limits)
         return replace(self, limits=limits, memory=memory)
 
@@ -132,7 +132,8 @@ def served(question: Question) -> ServedReplica:
     measured = basis.calibration is not None
     spread = _spread_of(measured=measured, own=measured and basis.calibration is not None and not basis.notes)
     step = _steps.get_or_make(costs, (ready,), lambda: engine_step(ready, costs, spread))
-    limits = limits_on(rules, basis.device)
+    scheduler = scheduler_of(question.runtime_name, question.options.engine_version)
+    limits = replace(limits_on(rules, basis.device), reserves=scheduler.admission == "whole")
     known = capacity_of(basis.device) is not None
     parallel, taken = workload.parallel, memory_of(rules, question.options.engine_version)
     memory = serving_memory(ready, basis.device, rules, taken, limits, split=parallel.tp > 1) if known else None

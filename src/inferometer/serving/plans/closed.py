@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from inferometer.core.frozen import frozen
-from inferometer.predict.served.steady import SteadyTimes, Traffic, kernel_parts, steady_times
+from inferometer.predict.served.steady import SteadyTimes, Traffic, held_tokens, kernel_parts, steady_times
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -101,7 +101,7 @@ def pool_times(what: ServedReplica, traffic: Traffic, most: int) -> PoolTimes:
 
 def _counts(what: ServedReplica, traffic: Traffic, most: int) -> Any:
     memory = what.memory
-    held = most if memory is None else min(most, memory.sequences_of(traffic.prompt + traffic.generate // 2))
+    held = most if memory is None else min(most, memory.sequences_of(held_tokens(what.limits, traffic)))
     return np.unique(np.rint(np.geomspace(1, max(1, held), _POINTS)).astype(int)).astype(float)
 
 

@@ -103,6 +103,15 @@ class Configuration:
     tokens: int = 0
 
 
+@frozen
+class Refused:
+    """A way to serve a model that is none, and why."""
+
+    way: str
+    message: str
+    remedy: str | None
+
+
 def plan(search: PlanSearch, *, engine: str = "local", progress: Callable[[str], None] | None = None) -> PlanAnswer:
     """Plans within the objectives, the best first; or why there is none. The same wherever it is computed."""
     graph = model_graph(search.model)  # an unknown name is told before anything is searched
@@ -119,7 +128,7 @@ def plan_of(
     search: PlanSearch,
     spread: Spread,
     progress: Callable[[str], None] | None,
-    known: tuple[list[Configuration], list[str]] | None = None,
+    known: tuple[list[Configuration], list[Refused]] | None = None,
 ) -> PlanAnswer:
     """`known` are the configurations, where somebody has them."""
     found, refused = known or all_configurations(search, spread)
@@ -359,18 +368,18 @@ def own_bits(graph: Graph) -> float:
     return sum(elements * bits for elements, bits in known) / max(1, sum(elements for elements, _ in known))
 
 
-def all_configurations(search: PlanSearch, spread: Spread = map) -> tuple[list[Configuration], list[str]]:
+def all_configurations(search: PlanSearch, spread: Spread = map) -> tuple[list[Configuration], list[Refused]]:
     found: list[Configuration] = []
-    refused: list[str] = []
+    refused: list[Refused] = []
     for result in spread(partial(_configured, search), ways(search)):
-        if isinstance(result, str):
+        if isinstance(result, Refused):
             refused.append(result)
         else:
             found += result
     return found, refused
 
 
-def _configured(search: PlanSearch, way: Way) -> list[Configuration] | str:
+def _configured(search: PlanSearch, way: Way) -> list[Configuration] | Refused:
     """The configurations of one way, or why there is none."""
     prompt = max(1, round(search.prompt.mean))
     cached = (
@@ -380,7 +389,7 @@ def _configured(search: PlanSearch, way: Way) -> list[Configuration] | str:
     try:
         return list(_configurations(search, traffic, way))
     except InferometerError as error:
-        return f"{way.words}: {error.message}"
+        return Refused(way=way.words, message=error.message, remedy=error.remedy)
 
 
 def _priced() -> tuple[str, ...]:
@@ -807,19 +816,28 @@ def _better_at(each: ServingPlan, best: ServingPlan) -> str:
     return f", with better {' and '.join(better)}" if better else ""
 
 
+def _why_none_serves(refused: list[Refused]) -> str:
+    """What all ways are refused for, whatever is tried, is refused of the question itself: as `predict` says it."""
+    first = refused[0] if refused else None
+    if first is not None and first.remedy is not None and len({each.message for each in refused}) == 1:
+        return f"{first.message} {first.remedy}"
+    return (
+        f"The model fits on none of the {len(refused)} ways to serve it. "
+        f"{'' if first is None else f'{first.way}: {first.message} '}"
+        "Allow more devices a replica (--tp, --pp), larger ones (--on), or fewer bits (--weights i4 --kv f8e4m3)."
+    )
+
+
 def _why_not(
     search: PlanSearch,
     found: list[Configuration],
     candidates: list[Candidate],
-    refused: list[str],
+    refused: list[Refused],
     rejected: list[str],
 ) -> str:
     """Which constraint binds, by how much, and what to change."""
     if not found:
-        return (
-            f"The model fits on none of the {len(refused)} ways to serve it. {refused[0] if refused else ''} "
-            "Allow more devices a replica (--tp, --pp), larger ones (--on), or fewer bits (--weights i4 --kv f8e4m3)."
-        )
+        return _why_none_serves(refused)
     worst = []
     for goal in search.objectives:
         least, where = min(

@@ -1,9 +1,10 @@
 """A replica on the usual way, in one loop: requests that come by the clock, are read, decode and end.
 
-The state is the replica's, and so are the rules; here they stand in one function with local names, because calls and
-attributes took two thirds of the time. Each block says which method of `Replica` it copies: change both. Whatever is
-not usual (the cache is full and somebody gives way, or comes back) is left to the replica for a step. A test holds the
-two to the same times.
+The state is the replica's, and so are the rules. What happens with every request (it comes, is admitted, begins to
+decode, ends) stands in one function with local names, because calls and attributes took two thirds of the time; each
+such block says which method of `Replica` it copies: change both. How long a run of decoding is, and the blocks that it
+takes, are the replica's own. Whatever is not usual (the cache is full and somebody gives way, or comes back) is left
+to the replica for a step. A test holds the two to the same times.
 """
 
 # ruff: noqa: PLR1730 - a call of min() takes five times as long as a comparison
@@ -50,6 +51,7 @@ def _played(  # noqa: PLR0912, PLR0915 - one loop is what makes it quick
     reserves, ahead, seen = replica.reserves, rules.ahead, limits.seen if rules.ahead else 0.0
     asks_whole, asks_prompt = reserves, rules.admission == "prompt"
     waiting, reading, ends, turns = replica.waiting, replica.reading, replica.ends, replica.turns
+    steps_until, blocks_of = replica.steps_until, replica.paces[0].need
     joined, most_joined = list(replica.running), 2 * most + 1024  # by admission; ended ones are dropped now and then
     gap_s, gap_tokens = replica.gap_s, replica.gap_tokens
     now, tick, base, count = replica.now, replica.tick, replica.base, replica.decoding
@@ -162,24 +164,9 @@ def _played(  # noqa: PLR0912, PLR0915 - one loop is what makes it quick
                 steps = limit
             context = base / count + tick
             seconds = decode(count, context + (steps - 1) / 2)
-            if steps * seconds > until - now:  # Replica._steps_until
-                for _ in range(2):  # they grow longer on the way, so look again from the middle of them
-                    # those that begin before, rounded up: −(x // 1) of a negative x is its ceiling, without a call
-                    fewer = ahead - int(min((now - until) / seconds + seen, 0.0) // 1.0)
-                    if fewer >= steps:
-                        break
-                    steps = fewer
-                    seconds = decode(count, context + (steps - 1) / 2)
-            if reserves:  # Replica._need and _Pace.need: where one token a step is kept, a pace has `block` turns
-                need = 0
-            elif steps == 1:
-                need = turns[-tick % block]
-            else:
-                whole, rest = divmod(steps, block)
-                first = -(tick + rest - 1) % block
-                need = whole * count + sum(turns[first : first + rest])
-                if first + rest > block:  # the turns of the rest stand side by side, but for where they wrap round
-                    need += sum(turns[: first + rest - block])
+            if steps * seconds > until - now:
+                steps, seconds = steps_until(until - now, steps, seconds, (count, context, 1.0))
+            need = 0 if reserves else blocks_of(tick, steps)
             if need > free:
                 is_late, is_blocked = was_late, was_blocked
                 break

@@ -318,7 +318,7 @@ class Replica:
         steps = min(steps, self.most_steps if most is None else most)
         seconds = self.times.decode(count, context + kept * (steps - 1) / 2)
         if steps * seconds > until - self.now:
-            steps, seconds = self._steps_until(until - self.now, steps, seconds, context)
+            steps, seconds = self.steps_until(until - self.now, steps, seconds, (count, context, kept))
         need = 0 if self.reserves else self._need(steps)
         if need:
             if need > self.pool.free:
@@ -336,15 +336,21 @@ class Replica:
         self._pass(steps, seconds)
         return self._finish() if ends[0][0] <= self.tick else False
 
-    def _steps_until(self, left_s: float, steps: int, seconds: float, context: float) -> tuple[int, float]:
-        """The steps that begin within a time. They grow longer on the way, so look again from the middle of them."""
+    def steps_until(
+        self, left_s: float, steps: int, seconds: float, load: tuple[int, float, float]
+    ) -> tuple[int, float]:
+        """The steps that begin within a time, each so long, for a `load`: sequences, their context, tokens of a step.
+
+        They grow longer on the way, so look again from the middle of them.
+        """
+        count, context, kept = load
         for _ in range(2):
             begun = max(1, ceil(left_s / seconds)) if not self._seen else ceil(max(left_s / seconds - self._seen, 0))
             fewer = begun + self.rules.ahead  # the last was planned before anybody came
             if fewer >= steps:
                 break
             steps = fewer
-            seconds = self.times.decode(self.decoding, context + self.rate / self.decoding * (steps - 1) / 2)
+            seconds = self.times.decode(count, context + kept * (steps - 1) / 2)
         return steps, seconds
 
     def _need(self, steps: int) -> int:

@@ -124,6 +124,8 @@ REFUSED = {
     },
     "a layout of images": {"on": "raspberry-pi-5", "runtime": "llamacpp", "options": Options(layout="nhwc")},
     "an image": {"on": H200, "runtime": "vllm", "image": 224},
+    "a layout of images for a server": {"on": H200, "runtime": "vllm", "options": Options(layout="nhwc")},
+    "heads that cannot be shared out": {"on": H200, "runtime": "vllm", "tp": 7},
 }  # fmt: skip
 
 
