@@ -1,6 +1,8 @@
 """Mixers with a state in place of a cache: Mamba's selective scan, Mamba-2's, the gated delta rule, and RWKV-7's."""
 
+from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any
 
 from inferometer.core.frozen import frozen
 from inferometer.core.graph import Op, Tensor
@@ -228,7 +230,7 @@ def _conv(at: str, x: Tensor, kernel: int, module: str, *, bias: bool) -> Op:
     return replace(op, inputs=(x, memory), outputs=(y, memory), attributes={**op.attributes, "causal": True})
 
 
-def _scan(at: str, inputs: tuple[Tensor, ...], weights: tuple[Tensor, ...], attributes: dict[str, int | str]) -> Op:
+def _scan(at: str, inputs: tuple[Tensor, ...], weights: tuple[Tensor, ...], attributes: Mapping[str, Any]) -> Op:
     """The state is read and written: it stands among the inputs and the outputs."""
     y = nn.tensor(f"{at}.scan", *inputs[0].shape)
     return Op(
