@@ -287,7 +287,7 @@ def kernel_names(op: Op) -> tuple[str, ...]:
         "partial": is_partial,
         "soft_cap": op.get("soft_cap"),
         "biased": op.get("biased") and cached,
-        "cached": cached,
+        "cached": cached and not op.get("cross"),  # an encoder's keys are as they were: nothing is joined with them
         "repeated": cached and op.get("kv_heads") is not None and op["kv_heads"] < op["heads"],
     }
     named = [op["written"]] if op.get("written") else []

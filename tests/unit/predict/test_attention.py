@@ -2,6 +2,7 @@ import pytest
 
 from inferometer import predict
 from inferometer.core import Precision
+from inferometer.known.engines import require_effects
 from inferometer.predict import work_of
 from inferometer.predict.work.rules.attention import causal_pairs, mutual_pairs
 from unit.predict.decoders import CONTEXT, QUERY, at, attend, tokens
@@ -39,6 +40,11 @@ def test_cross_attention_meets_the_whole_encoder_and_appends_nothing():
     assert work.kv_reads == 2 * 1500 * 2 * 512 * 2
     assert work.kv_writes == 0
     assert work.reads == 2 * 3 * 512 * 2
+
+
+def test_a_host_joins_nothing_with_the_keys_of_an_encoder():
+    eager, own = require_effects("torch-eager"), attend("own", heads=8, kv_heads=8, head_dim=64)
+    assert eager.called(cross(cached=True)) == eager.called(cross(cached=False)) < eager.called(own)
 
 
 def test_cross_attention_without_a_cache_reads_the_encoders_keys_as_activations():

@@ -220,14 +220,16 @@ def _shares_index(config: Config, index: int) -> bool:
 def _mamba(family: Family, config: Config, at: str) -> Mamba:
     """Of either version; what only one of them has stands in `own`."""
     hidden = config.whole("hidden_size")
+    chunk = config.whole("chunk_size", 128 if family.mixer == "single" else 256)  # NemotronHConfig's, Mamba2Config's
     if family.mixer == "single":
         heads = config.whole("mamba_num_heads")
-        inner, own = heads * config.whole("mamba_head_dim"), {"heads": heads, "groups": config.whole("n_groups")}
+        inner = heads * config.whole("mamba_head_dim")
+        own = {"heads": heads, "groups": config.whole("n_groups"), "chunk": chunk}
     elif family.mixer == "mamba2":
         inner, heads = config.whole("expand") * hidden, config.whole("num_heads")
         if heads * config.whole("head_dim") != inner:
             raise config.error("num_heads", f"times head_dim must be expand × hidden_size, which is {inner}")
-        own = {"heads": heads, "groups": config.whole("n_groups")}
+        own = {"heads": heads, "groups": config.whole("n_groups"), "chunk": chunk}
     else:
         automatic = config.get("time_step_rank") == "auto"
         own = {"rank": -(-hidden // 16) if automatic else config.whole("time_step_rank")}

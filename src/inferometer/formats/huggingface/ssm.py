@@ -1,6 +1,8 @@
 """Mixers with a state in place of a cache: Mamba's selective scan, Mamba-2's, the gated delta rule, and RWKV-7's."""
 
+from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any
 
 from inferometer.core.frozen import frozen
 from inferometer.core.graph import Op, Tensor
@@ -9,7 +11,7 @@ from inferometer.formats.huggingface import nn
 
 @frozen
 class Mamba:
-    """`rank` is that of version 1's time step; `heads` and `groups` are version 2's, and 0 in version 1.
+    """`rank` is that of version 1's time step; `heads`, `groups` and `chunk` are version 2's, and 0 in version 1.
 
     `normed`: dt, B and C pass an RMS norm first (Jamba).
     """
@@ -21,6 +23,7 @@ class Mamba:
     rank: int = 0
     heads: int = 0
     groups: int = 0
+    chunk: int = 0
     bias: bool = False
     conv_bias: bool = True
     normed: bool = False
@@ -208,7 +211,7 @@ def _scan2(spec: Mamba, at: str, x: Tensor) -> list[Op]:
     memory = nn.tensor(f"{at}.state", batch, spec.heads, head_dim, spec.state, role="state")
     attributes = {
         "inner": spec.inner, "state": spec.state, "conv_kernel": spec.kernel, "heads": spec.heads,
-        "groups": spec.groups, "version": 2,
+        "groups": spec.groups, "version": 2, "chunk": spec.chunk, "written": "chunks",
     }  # fmt: skip
     scanned = _scan(at, (groups.outputs[0], dt, *groups.outputs[1:], memory), weights, attributes)
     gated = _gated(at, nn.output(scanned), gate, spec.function)
@@ -227,7 +230,7 @@ def _conv(at: str, x: Tensor, kernel: int, module: str, *, bias: bool) -> Op:
     return replace(op, inputs=(x, memory), outputs=(y, memory), attributes={**op.attributes, "causal": True})
 
 
-def _scan(at: str, inputs: tuple[Tensor, ...], weights: tuple[Tensor, ...], attributes: dict[str, int]) -> Op:
+def _scan(at: str, inputs: tuple[Tensor, ...], weights: tuple[Tensor, ...], attributes: Mapping[str, Any]) -> Op:
     """The state is read and written: it stands among the inputs and the outputs."""
     y = nn.tensor(f"{at}.scan", *inputs[0].shape)
     return Op(

@@ -337,6 +337,8 @@ def _extra_bytes(row: OpRow, work: Work, binding: Binding, effects: RuntimeEffec
             # written once for each head that shares it, and read
             times = times + shared * (2 if effects.repeat_moves is None else effects.repeat_moves.value)
         return row.scale.kv * times * work.kv_reads + row.scale.reads * _score_bytes(op, binding, effects)
+    if op.kind == "ssm_scan" and (passes := effects.scored(op)):
+        return row.scale.reads * passes * _FLOATS.nbytes(_chunk_products(op, binding))
     if op.weights and effects.expanded and op.kind != "embedding":
         stored, wide = binding.format(op.weights[0]), binding.format(op.inputs[0]) if op.inputs else None
         if _floats_for_bytes(op, binding, effects) > 1:
@@ -345,6 +347,20 @@ def _extra_bytes(row: OpRow, work: Work, binding: Binding, effects: RuntimeEffec
             return 0
         return row.scale.weights * 2 * wide.nbytes(binding.elements(op.weights[0]))  # written wide, and read again
     return 0
+
+
+def _chunk_products(op: Op, binding: Binding) -> Any:
+    """Numbers that Mamba-2's scan in chunks writes out as broadcast products, to sum them in a kernel of their own.
+
+    In each head, for each token of a chunk and each other: C · B along the state and, so weighted, x along the head;
+    for each token, B · x into the chunk's state and C · state out of it. A prompt is padded to whole chunks; a step of
+    one token updates the state as it is. Left out are the passes over one number a pair of tokens, 3 % beside these.
+    """
+    batch, tokens, chunk = binding.size(op.inputs[0].shape[0]), binding.size(op.inputs[0].shape[1]), op["chunk"]
+    padded = (tokens + chunk - 1) // chunk * chunk
+    head_dim, state = op["inner"] // op["heads"], op["state"]
+    each = op["heads"] * (chunk * (state + head_dim) + 2 * state * head_dim)
+    return batch * np.where(tokens > 1, padded, 0) * each
 
 
 def _floats_for_bytes(op: Op, binding: Binding, effects: RuntimeEffects) -> float:
