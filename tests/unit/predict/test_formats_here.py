@@ -38,7 +38,7 @@ def _here(tmp_path, monkeypatch):
     local = device("local")
     monkeypatch.setenv("INFEROMETER_DATA", str(tmp_path))
     monkeypatch.setattr(asking, "roof_for", lambda _: ROOF)
-    monkeypatch.setattr(asking, "device_for", lambda _: local)
+    monkeypatch.setattr(asking, "device_for", lambda *_: local)
 
 
 def answered(runtime, **formats):
