@@ -36,16 +36,17 @@ class Binding:
 
     def format(self, tensor: Tensor) -> DType:
         """The tensor's own format, or the one the precision gives its role."""
-        by_role = {
-            "weight": self.precision.weights,
-            "constant": self.precision.activations,
-            "kv": self.precision.kv or self.precision.activations,
-            "index": "i64",
-        }
-        name = tensor.dtype or by_role.get(tensor.role, self.precision.activations)
+        name = tensor.dtype or self._of_role(tensor.role)
         if name is None:
             raise DomainError(f"No format is known for {tensor.role} {tensor.name!r}.", remedy="Give a precision.")
         return dtype(name)
+
+    def _of_role(self, role: str) -> str | None:
+        if role == "weight":
+            return self.precision.weights
+        if role == "index":
+            return "i64"
+        return (self.precision.kv if role == "kv" else None) or self.precision.activations
 
     def nbytes(self, tensor: Tensor) -> Any:
         """Bytes of the tensor as stored: the file's own count where one was read."""

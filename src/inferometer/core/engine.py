@@ -199,12 +199,13 @@ class RuntimeEffects:
             return False
         return not self.fused.isdisjoint({op.kind, _form(op), f"{kind}+{_form(op)}"})
 
-    def kernels(self, op: Op) -> int:
-        return next((self.passes[name] for name in kernel_names(op) if name in self.passes), 1)
-
-    def called(self, op: Op) -> float:
-        """The kernels that its host starts in the time that the op takes it."""
-        return next((self.calls[name] for name in kernel_names(op) if name in self.calls), float(self.kernels(op)))
+    def kernels(self, op: Op) -> tuple[int, float]:
+        """Kernels of the op, and those that its host starts in the time that the op takes it."""
+        if not self.passes and not self.calls:
+            return 1, 1.0
+        names = kernel_names(op)
+        kernels = next((self.passes[name] for name in names if name in self.passes), 1)
+        return kernels, next((self.calls[name] for name in names if name in self.calls), float(kernels))
 
     def scored(self, op: Op) -> float:
         """How often an op's scores pass through memory; 0 where they never leave the chip."""

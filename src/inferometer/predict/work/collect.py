@@ -16,7 +16,7 @@ from inferometer.predict.work.classes import class_of
 from inferometer.predict.work.count import known_part
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Iterable
 
     from inferometer.core.engine import RuntimeEffects
     from inferometer.core.graph import Block, Graph
@@ -53,9 +53,10 @@ def fuse(graph: Graph, effects: RuntimeEffects) -> list[list[Fused]]:
 
 
 def _in_block(block: Block, effects: RuntimeEffects, outside: frozenset[str]) -> list[Fused]:
-    fused = [
-        Fused(launches=int(_over_trips(op, effects.kernels)), calls=_over_trips(op, effects.called)) for op in block.ops
-    ]
+    fused = []
+    for op in block.ops:
+        launches, calls = _over_trips(op, effects)
+        fused.append(Fused(launches=launches, calls=calls))
     roots = _roots(block.ops)
     outside = frozenset(roots.get(name, name) for name in outside)
     for group in _groups(block.ops, effects, roots):
@@ -72,14 +73,15 @@ def _in_block(block: Block, effects: RuntimeEffects, outside: frozenset[str]) ->
     return fused
 
 
-def _over_trips(op: Op, count: Callable[[Op], float]) -> float:
+def _over_trips(op: Op, effects: RuntimeEffects) -> tuple[int, float]:
     """A loop starts the kernels of its body at every trip, where it is known how many it makes."""
     if op.kind in {"view", "custom"}:
-        return 0
+        return 0, 0
     trips = op.get("trips") if op.kind == "control" else None
     if isinstance(trips, int):
-        return max(1, trips * sum(_over_trips(inner, count) for body in op["bodies"] for inner in body))
-    return count(op)
+        inner = [_over_trips(each, effects) for body in op["bodies"] for each in body]
+        return max(1, trips * sum(kernels for kernels, _ in inner)), max(1, trips * sum(calls for _, calls in inner))
+    return effects.kernels(op)
 
 
 def _roots(ops: tuple[Op, ...]) -> dict[str, str]:
@@ -223,7 +225,7 @@ def collect(
     offloaded: frozenset[tuple[int, int]] = frozenset(),
 ) -> CollectedRows:
     """`unknown` are sizes that the data decides, `offloaded` the places (block, op) whose weights lie elsewhere."""
-    collector = _Collector(unknown=unknown)
+    collector = _Collector(unknown=unknown, tokens=_tokens.get_or_make((), (graph,), lambda: _Tokens.of(graph)))
     fused = fuse(graph, effects)
     for number, block in enumerate(graph.blocks):
         for index, entry in enumerate(placed[number]):
@@ -244,12 +246,41 @@ def collect(
     return CollectedRows(rows=rows, entries=entries, repeats=_repeats(rows, entries))
 
 
-_alike = Kept(20_000)  # a thousand networks of timm have some 70,000 distinct ops, and a key takes some 1 kB
+# A thousand networks of timm have some 70,000 distinct ops, and a signature takes some 1 kB.
+_signatures, _alike = Kept(20_000), Kept(20_000)
+_tokens = Kept(64)  # by graph: one is collected for an engine after the other
+
+
+@frozen
+class _Tokens:
+    """What stands for the signatures of a graph's ops: signatures are long, and each collection asks for all of them.
+
+    Ops that are not the graph's own (shares of them, messages) are looked up by their signature.
+    """
+
+    by_op: Mapping[int, object]
+    by_signature: dict[Any, object]
+
+    @classmethod
+    def of(cls, graph: Graph) -> _Tokens:
+        tokens = cls(by_op={}, by_signature={})
+        return replace(tokens, by_op={id(op): tokens.token(op) for block in graph.blocks for op in block.ops})
+
+    def token(self, op: Op) -> object:
+        token = self.by_op.get(id(op))
+        if token is None:
+            signature = _signature(op)
+            token = self.by_signature.get(signature)
+            if token is None:
+                token = _signatures.get_or_make(signature, (), object)
+                token = self.by_signature.setdefault(signature, token)
+        return token
 
 
 @dataclass(slots=True)
 class _Collector:
     unknown: frozenset[str]
+    tokens: _Tokens
     rows: list[OpRow] = field(default_factory=list)
     places: dict[Any, int] = field(default_factory=dict)
     entries: list[Entry] = field(default_factory=list)
@@ -257,7 +288,7 @@ class _Collector:
     def add(self, block: Block, row: OpRow, count: int) -> None:
         op = row.op
         key = (
-            _signature(op),
+            self.tokens.token(op),
             row.fused.launches,
             tuple(tuple(tensor.shape for tensor in side) for side in (row.fused.reads, row.fused.writes)),
             row.scale,

@@ -120,7 +120,7 @@ def _reason(op: Op, unknown: frozenset[str]) -> str | None:
         return str(op.get("reason", "unknown op"))
     if not covered(op):
         return "unknown number of trips" if op.kind == "control" else f"no rule for {op.kind}"
-    if missing := _own_symbols(op) & unknown:
+    if unknown and (missing := _own_symbols(op) & unknown):  # looking through an op takes longer than asking
         return f"unknown size: {', '.join(sorted(missing))}"
     return None
 

@@ -32,8 +32,8 @@ if TYPE_CHECKING:
 
 
 def with_sizes(graph: Graph, sizes: Mapping[str, int]) -> Graph:
-    """The graph with numbers for these sizes; the other sizes keep their names."""
-    if not sizes:
+    """The graph with numbers for these sizes; the other sizes keep their names. One that has none of them stays."""
+    if graph.symbols.isdisjoint(sizes):
         return graph
     names = _Names(sizes=sizes)
     blocks = tuple(replace(block, ops=tuple(names.op(op) for op in block.ops)) for block in graph.blocks)

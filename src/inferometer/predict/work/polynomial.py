@@ -218,6 +218,7 @@ class Memo:
     """What is known of a graph's tensors and ops, by identity: each is kept, or its id would be reused."""
 
     elements: dict[int, tuple[Any, Any]] = field(default_factory=dict)
+    stored: dict[tuple[int, str], Any] = field(default_factory=dict)  # bytes by format; `elements` keeps the tensors
     results: dict[Any, tuple[Any, Any]] = field(default_factory=dict)
 
 
@@ -235,6 +236,16 @@ class MemoBinding(Binding):
                 total = total * self.size(dim)
             known = self.memo.elements[id(tensor)] = (tensor, total)
         return known[1]
+
+    def nbytes(self, tensor: Tensor) -> Any:
+        if tensor.stored_bytes is not None:
+            return tensor.stored_bytes
+        kind = self.format(tensor)
+        key = (id(tensor), kind.name)
+        known = self.memo.stored.get(key)
+        if known is None:
+            known = self.memo.stored[key] = kind.nbytes(self.elements(tensor))
+        return known
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -25,6 +25,7 @@ from inferometer.hub.web.pages.run import page_explanation, run_values
 from inferometer.hub.web.rendering import data_element, environment
 from inferometer.hub.web.serving import _warm
 from inferometer.predict.flags import FLAGS
+from inferometer.store import projects
 from inferometer.store.values import Filter, RunRow
 from inferometer.understand.accuracy.edgeprofiler import edgeprofiler_rows
 from inferometer.understand.view.charts.samples import run_trend
@@ -587,6 +588,20 @@ def test_an_empty_project_says_what_to_do(here, run):
     assert "No runs in nothing here yet" in page
     assert "--project &#39;nothing here&#39;" in page
     assert "No run matches" in here[1].get("/?model=nope").text
+
+
+def test_lists_count_the_runs_of_projects_once_until_somebody_writes(tmp_path, monkeypatch):
+    counted = []
+    listed = projects.listed
+    monkeypatch.setattr(projects, "listed", lambda *seen: counted.append(seen) or listed(*seen))
+    with hub(tmp_path) as (store, client):
+        store.add(network(), "phones")
+        for path in ("/", "/?sort=-latency", "/projects/phones", "/?model=nope"):
+            client.get(path)
+        assert len(counted) == 1
+        store.create_project("boards")
+        assert "boards" in client.get("/?sort=name").text
+        assert len(counted) == 2
 
 
 def test_a_failed_run_keeps_its_model_and_says_why(here):

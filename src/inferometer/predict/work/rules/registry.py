@@ -57,7 +57,9 @@ def _incomplete(op: Op, lacking: str) -> FormatError:
 
 # What the rules share: the bytes an op moves when it touches each of its tensors once.
 
-_STORED = ("weight", "constant")
+_STREAMS = {
+    "weight": "weights", "constant": "weights", "activation": "moved", "index": "moved", "kv": "kv", "state": "state",
+}  # fmt: skip
 
 
 def streams(op: Op, binding: Binding) -> dict[str, Any]:
@@ -67,18 +69,23 @@ def streams(op: Op, binding: Binding) -> dict[str, Any]:
     it, the same bytes move on the other side too.
     """
 
-    def bytes_of(tensors: Iterable[Tensor], *roles: str) -> Any:
-        # named twice, read once
-        return sum(binding.nbytes(tensor) for tensor in dict.fromkeys(tensors) if tensor.role in roles)
+    def bytes_of(tensors: tuple[Tensor, ...]) -> dict[str, Any]:
+        """By stream; a tensor that is named twice counts once."""
+        total: dict[str, Any] = {}
+        for tensor in dict.fromkeys(tensors) if len(tensors) > 1 else tensors:
+            stream = _STREAMS[tensor.role]
+            total[stream] = total.get(stream, 0) + binding.nbytes(tensor)
+        return total
 
-    state_in, state_out = bytes_of(op.inputs, "state"), bytes_of(op.outputs, "state")
-    names_in, names_out = (any(t.role == "state" for t in side) for side in (op.inputs, op.outputs))
+    ins, outs = bytes_of(op.inputs), bytes_of(op.outputs)
+    stored = bytes_of((*op.weights, *op.inputs)) if op.weights else ins
+    state = {"reads": ins.get("state", outs.get("state", 0)), "writes": outs.get("state", ins.get("state", 0))}
     return {
-        "weights": bytes_of((*op.weights, *op.inputs), *_STORED),
-        "reads": bytes_of(op.inputs, "activation", "index") + (state_in if names_in else state_out),
-        "writes": bytes_of(op.outputs, "activation", "index") + (state_out if names_out else state_in),
-        "kv_reads": bytes_of(op.inputs, "kv"),
-        "kv_writes": bytes_of(op.outputs, "kv"),
+        "weights": stored.get("weights", 0),
+        "reads": ins.get("moved", 0) + state["reads"],
+        "writes": outs.get("moved", 0) + state["writes"],
+        "kv_reads": ins.get("kv", 0),
+        "kv_writes": outs.get("kv", 0),
     }
 
 
