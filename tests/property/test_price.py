@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import inferometer as im
 from inferometer.core import Block, Device, Graph, Link, Memory, Parallel, Precision, Sourced, Workload
 from inferometer.known.engines import engines, runtime_effects
 from inferometer.predict import footprint, graph_work
@@ -199,3 +200,17 @@ def test_a_polynomial_is_what_its_numbers_give(steps, times, at_):
         symbolic, number = symbolic * (Polynomial.symbol(name) + add) * times, number * (at_ + add) * times
     terms = {monomial: factor * at_ ** len(monomial) for monomial, factor in symbolic.terms.items()}
     assert sum(terms.values()) == number
+
+
+@pytest.mark.parametrize("runtime", ["torch-graph", "torch-eager", "torch-compile", "onnxruntime"])
+@pytest.mark.parametrize("model", ["whisper-base", "t5-small", "llama-3.2-1b"])
+def test_a_prompt_of_one_token_takes_what_a_decode_step_does(model, runtime):
+    """Of each op: what the loop does around a prompt, such as writing it, comes on top."""
+    answer = im.predict(model, on="nvidia-h200", runtime=runtime, prompt=1, generate=2)
+    first, second = (
+        {op.name: op.time_s for op in answer.phase(name).ops if op.kind != "attention"}
+        for name in ("prefill", "decode")
+    )
+    assert first == pytest.approx(second, rel=0.01)  # a bias by position has one more key
+    rows = im.sweep(models=[model], devices=["nvidia-h200"], runtimes=[runtime], prompt=[1, 300], generate=[2])
+    assert rows["ttft_s"][0] == pytest.approx(answer.summary.ttft_s)

@@ -200,11 +200,11 @@ class RuntimeEffects:
         return not self.fused.isdisjoint({op.kind, _form(op), f"{kind}+{_form(op)}"})
 
     def kernels(self, op: Op) -> int:
-        return next((self.passes[name] for name in _names(op) if name in self.passes), 1)
+        return next((self.passes[name] for name in kernel_names(op) if name in self.passes), 1)
 
     def called(self, op: Op) -> float:
         """The kernels that its host starts in the time that the op takes it."""
-        return next((self.calls[name] for name in _names(op) if name in self.calls), float(self.kernels(op)))
+        return next((self.calls[name] for name in kernel_names(op) if name in self.calls), float(self.kernels(op)))
 
     def scored(self, op: Op) -> float:
         """How often an op's scores pass through memory; 0 where they never leave the chip."""
@@ -231,7 +231,9 @@ class RuntimeEffects:
     def beyond(self, op: Op, phase: str) -> float:
         """Kernels that an op takes as long as beyond its own: a concatenation, and a lone row of a step of decoding."""
         joining = 0.0 if self.joining is None else self.joining.value * max(0, _joined(op) - 1)
-        lone = next((self.lone[name] for name in _names(op) if name in self.lone), 0.0) if phase == "decode" else 0.0
+        lone = (
+            next((self.lone[name] for name in kernel_names(op) if name in self.lone), 0.0) if phase == "decode" else 0.0
+        )
         return joining + lone
 
     def expands(self, op: Op, stored: str) -> bool:
@@ -273,7 +275,7 @@ class RuntimeEffects:
         return self.overheads.get(unit, Overheads())
 
 
-def _names(op: Op) -> tuple[str, ...]:
+def kernel_names(op: Op) -> tuple[str, ...]:
     """What tables of an op's kernels may call it, the most specific first."""
     quantised = op.kind == "convolution" and op.get("dynamic")
     form = f"{op.kind}:dynamic" if quantised else _form(op)
@@ -286,6 +288,7 @@ def _names(op: Op) -> tuple[str, ...]:
         "soft_cap": op.get("soft_cap"),
         "biased": op.get("biased") and cached,
         "cached": cached,
+        "repeated": cached and op.get("kv_heads") is not None and op["kv_heads"] < op["heads"],
     }
     named = [op["written"]] if op.get("written") else []
     variants = [f"{op.kind}:{name}" for name in (*named, *(name for name, holds in held.items() if holds))]

@@ -124,8 +124,8 @@ def _covering(calibration: Calibration | None, effects: RuntimeEffects) -> Calib
     return calibration
 
 
-def _priced(plan: PricePlan, sizes: Mapping[str, Any], name: str) -> StepSums:
-    phase, once = rated(name), name in ONCE
+def _priced(plan: PricePlan, sizes: Mapping[str, Any], name: str, phase: str | None = None) -> StepSums:
+    phase, once = phase or rated(name), name in ONCE
     sums = lone_sums(plan, sizes, phase, once=once)
     return sums_of_step(plan, plan.step(sizes, phase, once=once), once=once) if sums is None else sums
 
@@ -219,12 +219,12 @@ class _Job:
         return [proposed, self._run("decode", checked, site)]
 
     def _run(self, name: str, sizes: dict[str, Any], site: PlanDevices) -> Phase:
-        plan = self.ready.plan
-        sums = _priced(plan, sizes, name)
+        plan, phase = self.ready.plan, rated(name, sizes["query"])
+        sums = _priced(plan, sizes, name, phase)
         self.notes += outside_notes(name, sums)
         if sums.waits_for_host:
             self.waiting.append(name)
-        return phase_of(name, sums, plan, site)
+        return phase_of(name, sums, plan, site, phase)
 
     def _forward_sizes(self) -> dict[str, Any]:
         sizes = {"batch": self.batch, "query": self.workload.prompt or 1, "context": 0, "logits": 1}

@@ -64,9 +64,12 @@ def site_of(device: Device, graph: Graph, parallel: Parallel, options: Options) 
     )
 
 
-def phase_of(name: str, sums: StepSums, plan: PricePlan, site: PlanDevices) -> Phase:
-    """A step, or several columns of one (the chunks of a prefill) together, with its ops in the order of execution."""
-    once, stretch = name in ONCE, site.stretch
+def phase_of(name: str, sums: StepSums, plan: PricePlan, site: PlanDevices, phase: str | None = None) -> Phase:
+    """A step, or several columns of one (the chunks of a prefill) together, with its ops in the order of execution.
+
+    `phase` is the one whose rates it was priced with, where it is not that of its name.
+    """
+    once, stretch, phase = name in ONCE, site.stretch, phase or rated(name)
     once_s, floor_s = stretch * sums.step_s, stretch * sums.floor_s
     time_s = stretch * sums.time_s + once_s
     end = max(time_s, stretch * sums.high_s)  # the last bit may differ between the two ways to add up
@@ -81,26 +84,28 @@ def phase_of(name: str, sums: StepSums, plan: PricePlan, site: PlanDevices) -> P
         flops=sums.flops,
         bytes=sums.bytes,
         energy_j=_energy(sums, site, time_s),
-        ops=later(lambda: tuple(_ops(sums.whole(), plan, rated(name), once=once, stretch=stretch))),
+        ops=later(lambda: tuple(_ops(sums.whole(), plan, phase, once=once, stretch=stretch))),
         unattributed_s=once_s,
-        parts=later(lambda: _parts(name, sums.whole(), plan, site, time_s)),
+        parts=later(lambda: _parts(name, sums.whole(), plan, site, time_s, phase=phase)),
         streams=later(lambda: {key: stretch * float(each.sum()) for key, each in sums.whole().streams().items()}),
     )
 
 
-def _parts(name: str, step: StepPrice, plan: PricePlan, site: PlanDevices, time_s: float) -> dict[str, float]:
+def _parts(  # noqa: PLR0913 - what the parts of a step are made of
+    name: str, step: StepPrice, plan: PricePlan, site: PlanDevices, time_s: float, *, phase: str
+) -> dict[str, float]:
     """The parts of a step as a loop around the model sees them, by the names that measurements have.
 
     The host launches while the device works on what came before: it is free when all is launched, and then waits for
     the device's `run` to end. A captured phase is one launch, the longer the more kernels it has. Without a host beside
     the device all of it is the run.
     """
-    phase = rated(name)
+    looped = rated(name)  # the loop writes and reads a prompt of one token as it does any other
     overheads, columns = plan.overheads, step.priced.time_s.shape[1]
-    parts = {part: overheads.looped_s(part, phase) / plan.host_speed for part in ("write", "read", BETWEEN)}
+    parts = {part: overheads.looped_s(part, looped) / plan.host_speed for part in ("write", "read", BETWEEN)}
     if phase in overheads.captured:
         kernels = float((step.counts[:, None] * plan.rates_in(phase).launches).sum())
-        launched_s = overheads.looped_s("graph", phase) + kernels * overheads.looped_s("node", phase)
+        launched_s = overheads.looped_s("graph", looped) + kernels * overheads.looped_s("node", looped)
         parts["launch"] = columns * launched_s / plan.host_speed
     else:
         host_s = np.broadcast_to(plan.pace(phase).host_s, step.priced.time_s.shape)
@@ -187,8 +192,13 @@ def _sums(values: Any, times: float = 1.0) -> list[float]:
     return sums
 
 
-def rated(name: str) -> str:
-    """The phase whose priors and tables hold for another."""
+def rated(name: str, query: Any = None) -> str:
+    """The phase whose priors and tables hold for another.
+
+    A prompt of one token, as the decoder behind an encoder begins with, runs the kernels of a decode step.
+    """
+    if name == "prefill" and isinstance(query, int) and query == 1:
+        return "decode"
     return {"encode": "prefill", "draft": "decode", AROUND: "forward"}.get(name, name)
 
 

@@ -313,6 +313,10 @@ def _first(names: Any) -> str:
     return str(names[0] if isinstance(names, list | tuple) else names or "")
 
 
+# What configurations call the number of their experts.
+_EXPERTS = ("num_experts", "num_local_experts", "n_routed_experts")
+
+
 def _materialised(torch: Any, kind: Any, config: Any, dtype: Any, device: str) -> Any:
     """Built without memory, then given it on the device and filled as the library fills a fresh model.
 
@@ -334,7 +338,19 @@ def _materialised(torch: Any, kind: Any, config: Any, dtype: Any, device: str) -
         for parameter in model.parameters():
             if parameter.dim() > 1 and not bool(parameter.any()):
                 parameter.normal_(0.0, 0.02)
+        if any(getattr(config.get_text_config(), name, None) for name in _EXPERTS):
+            _keep_apart(model)
     return model
+
+
+def _keep_apart(model: Any) -> None:
+    """Let the tokens of a mixture choose among all experts, as those of a trained model do.
+
+    Behind random weights what all tokens share soon outweighs what each of them is: 512 tokens chose half of OLMoE's
+    experts from the second layer on, and a third of 128. Embeddings that are a thousand times what layers add to them
+    keep tokens apart; behind norms products have the same numbers as before.
+    """
+    model.get_input_embeddings().weight.mul_(1000.0)
 
 
 def _restore_rotary(model: Any, config: Any, device: str) -> None:

@@ -144,8 +144,8 @@ class Text:
         forward, prompt = self._forward, request.prompt
         self._flush()  # what was recorded belongs to what was compiled then
         with self._host.running("preparing a generation"):
-            ids = self._torch.tensor([prompt], dtype=self._torch.long).expand(self._target.batch, len(prompt))
-            ids = ids.contiguous().pin_memory() if self._host.place.cuda else ids.contiguous()
+            ids = self._torch.tensor(_sequences(prompt, self._target.batch), dtype=self._torch.long)
+            ids = ids.pin_memory() if self._host.place.cuda else ids
             needed = request.depth + len(prompt) + request.generate
             if source is not None:
                 forward.prepare_encoder(source.to(self._host.place.device))
@@ -327,6 +327,12 @@ class Text:
                 str(folder), local_files_only=True, trust_remote_code=False
             )
         return self._tokeniser
+
+
+def _sequences(prompt: tuple[int, ...], batch: int) -> list[tuple[int, ...]]:
+    """The prompt for each sequence, begun a token later in each: the same ones would all choose the same experts."""
+    starts = [place % len(prompt) for place in range(batch)]
+    return [(*prompt[start:], *prompt[:start]) for start in starts]
 
 
 def open_session(target: Target, name: str, *, clock: Callable[[], float] = time.perf_counter) -> Session | TextSession:

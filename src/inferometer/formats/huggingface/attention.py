@@ -144,11 +144,12 @@ def _chunked(x: Tensor, chunk: int) -> Tensor:
 
 def attention_op(name: str, qkv: tuple[Tensor, Tensor, Tensor], spec: Attention, seen: Seen) -> Op:
     q, source = qkv[0], seen.source
+    written = spec.written or ("sinks" if spec.sinks else "")
     attributes = {
         "heads": spec.heads, "kv_heads": spec.kv_heads, "head_dim": spec.head_dim, "value_dim": spec.head_dim,
         "query": q.shape[-2], "context": seen.context if source is None else source.shape[-2], "causal": spec.causal,
         "window": spec.window, "soft_cap": spec.soft_cap, "cross": source is not None, "cached": spec.cached,
-        "biased": spec.biased, **({"written": spec.written} if spec.written else {}),
+        "biased": spec.biased, **({"written": written} if written else {}),
     }  # fmt: skip
     weights = (nn.weight(spec.sinks, spec.heads),) if spec.sinks else ()
     y = nn.tensor(name, *q.shape[:-1], spec.heads * spec.head_dim)

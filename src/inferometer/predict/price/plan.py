@@ -18,6 +18,7 @@ from inferometer.core.engine import Overheads
 from inferometer.core.errors import DomainError
 from inferometer.core.frozen import frozen
 from inferometer.core.graph import is_generative
+from inferometer.core.request import BETWEEN
 from inferometer.predict.precision import arithmetic_for, counted_precision, widened_to
 from inferometer.predict.price.collectives import (
     Route,
@@ -164,7 +165,7 @@ class PricePlan:
                 )
             )
             host, step = self._fitted(rates, host, step, effect)
-            step += self._choosing_s(phase)
+            step += self._loop_s(phase)
             host /= self.host_speed
             factors = {} if self.calibration is None else self.calibration.factors
             self.paces[phase] = Pace(
@@ -184,16 +185,19 @@ class PricePlan:
             )
         return self.paces[phase]
 
-    def _choosing_s(self, phase: str) -> float:
-        """What the loop around a model takes to choose a token of its words: steps were calibrated without it.
+    def _loop_s(self, phase: str) -> float:
+        """What the loop around a model takes of a step: steps were calibrated without it.
 
-        The words of one sequence are looked at by one block of threads, those of others beside it.
+        It writes a prompt, reads what was made, and goes on. Of the words of one sequence the greatest is chosen by one
+        block of threads, those of others beside it.
         """
         if phase not in {"prefill", "decode"} or self.calibration is None or self.calibration.is_published:
             return 0.0
         heads = [row.op.outputs[0].shape[-1] for row in self.prepared.rows if "logits" in row.op.symbols]
         words = max((each for each in heads if isinstance(each, int)), default=0)
-        return self.overheads.looped_s("choose", phase) + words * self.overheads.looped_s("word", phase)
+        looped = self.overheads.looped_s
+        around_s = sum(looped(part, phase) for part in ("write", "read", BETWEEN))
+        return around_s / self.host_speed + looped("choose", phase) + words * looped("word", phase)
 
     def _unpack(self, rates: Rates) -> Any:
         """Rows that unpacking the weights takes as long as: the fit's, and the runtime's own where nothing tells."""

@@ -226,10 +226,10 @@ class Group:
         """Every step of a pass; of a pipeline, what runs once a picture as well."""
         ready = self.members[0].ready
         options = with_own_steps(ready.graph, self.options)
-        found = self._phase("forward", query=self.asked.known_prompt, context=0).scaled(options.steps or 1)
+        found = self._phase("forward", query=self.asked.known_prompt, context=0, first=True).scaled(options.steps or 1)
         if not ready.layout.encodes:
             return found
-        return found.after(self._phase("forward", query=self.asked.known_prompt, context=0, once=True))
+        return found.after(self._phase("forward", query=self.asked.known_prompt, context=0, once=True, first=True))
 
     def _first(self) -> SweepStage:
         """What comes before and with the first token; NaN where no prompt is read."""
@@ -240,9 +240,12 @@ class Group:
         done = 0 if encodes else self.options.cached_prefix
         # A prompt that is wholly cached still has its last token read: logits come from it.
         query = np.maximum(1.0, asked.start - done)
-        found = self._phase("prefill", query=query, context=done)
+        single = query == 1  # as `phases.rated` has it
+        found = self._phase("decode" if single.all() else "prefill", query=query, context=done, first=True)
+        if single.any() and not single.all():
+            found = found.where(~single, self._phase("decode", query=query, context=done, first=True))
         if encodes:
-            found = found.after(self._phase("prefill", query=query, context=done, once=True))
+            found = found.after(self._phase("prefill", query=query, context=done, once=True, first=True))
         if host.tokenise_s_per_token is not None:
             found = found.with_host(host.tokenise_s_per_token * asked.prompt * asked.batch)
         if host.sampling_s is not None:
@@ -262,15 +265,20 @@ class Group:
             found = found.with_host(host.detokenise_s_per_token * asked.batch)
         return found.only(writes)
 
-    def _phase(self, phase: str, *, query: Any, context: Any, last: Any = None, once: bool = False) -> SweepStage:
-        """The price at `context`, and the memory there or, where a later step needs more of it, at `last`."""
+    def _phase(  # noqa: PLR0913 - what a stage is priced with
+        self, phase: str, *, query: Any, context: Any, last: Any = None, once: bool = False, first: bool = False
+    ) -> SweepStage:
+        """The price at `context`, and the memory there or, where a later step needs more of it, at `last`.
+
+        `first` is the step that makes the cache.
+        """
         shares, plans = self.shares, [member.ready.plan for member in self.members]
         points = points_of(shares.device_batch, query, context)
         found = price_points(plans, self.site, phase, points, once=once, details=self.details, dense=self.dense)
         held = context if last is None else last
         if held is not context or shares.replica_batch is not shares.device_batch:
             points = points_of(shares.replica_batch, query, held)
-        return replace(found, bytes=self._bytes(points, first=phase != "decode"))
+        return replace(found, bytes=self._bytes(points, first=first))
 
     def _bytes(self, points: tuple[dict[str, Any], tuple[int, ...]], *, first: bool) -> Any:
         """Of each member: its weights, and what comes and goes, which those with other weights share."""

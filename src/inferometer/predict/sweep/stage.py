@@ -50,6 +50,12 @@ class SweepStage:
         found = {entry.name: getattr(self, entry.name) for entry in fields(self)}
         return SweepStage(**{name: None if value is None else change(value) for name, value in found.items()})
 
+    def where(self, chosen: Any, other: SweepStage) -> SweepStage:
+        """Its own numbers where chosen, else the other's."""
+        found = {entry.name: (getattr(self, entry.name), getattr(other, entry.name)) for entry in fields(self)}
+        return SweepStage(**{name: None if own is None else np.where(chosen, own, its)
+                             for name, (own, its) in found.items()})  # fmt: skip
+
     def scaled(self, times: float) -> SweepStage:
         return replace(self, seconds=times * self.seconds, energy_j=times * self.energy_j)
 

@@ -117,7 +117,34 @@ def test_a_batch_makes_a_token_for_each_sequence(opened):
     events = list(opened(batch=3).generate(Request(prompt=PROMPT, generate=3)))
     assert [event.tokens for event in events] == [5, 1, 1]  # of each sequence: a step's time is one token's
     assert [event.context for event in events] == [0, 5, 6]
-    assert all(len(event.ids) == 3 and len(set(event.ids)) == 1 for event in events)
+    alone = opened().generate(Request(prompt=PROMPT, generate=3))
+    assert [(len(event.ids), event.ids[0]) for event in events] == [(3, *event.ids) for event in alone]
+
+
+def test_sequences_of_a_batch_read_tokens_of_their_own(opened):
+    session, read = opened(batch=7), []
+    model_of(session).register_forward_pre_hook(
+        lambda _module, _given, named: read.append(named["input_ids"].tolist()), with_kwargs=True
+    )
+    list(session.generate(Request(prompt=PROMPT, generate=1)))
+    assert len({tuple(row) for row in read[0]}) == len(PROMPT) == 5
+    assert all(sorted(row) == sorted(PROMPT) for row in read[0])
+
+
+def test_tokens_of_a_mixture_with_random_weights_choose_among_all_experts(tmp_path):
+    """Of 16 experts 96 tokens choose two each: evenly all of them, where they stay apart."""
+    config = {
+        "model_type": "olmoe", "architectures": ["OlmoeForCausalLM"], "num_hidden_layers": 6, "hidden_size": 64,
+        "intermediate_size": 96, "num_attention_heads": 4, "num_key_value_heads": 4, "vocab_size": 160,
+        "max_position_embeddings": 128, "num_experts": 16, "num_experts_per_tok": 2, "pad_token_id": 0,
+    }  # fmt: skip
+    session, chosen = eager.open(Target(path=written(tmp_path, config), format="config", text=True, unit="cpu")), []
+    for name, module in model_of(session).named_modules():
+        if name.endswith("mlp.gate"):
+            module.register_forward_hook(lambda _module, _given, made: chosen.append(set(made[-1].flatten().tolist())))
+    list(session.generate(Request(prompt=tuple(range(20, 116)), generate=1)))
+    session.close()
+    assert [len(experts) for experts in chosen] == [16] * 6
 
 
 def test_depth_lies_in_the_cache_and_is_no_event(opened):

@@ -48,8 +48,8 @@ _WORSE = 1.1  # times what ops alone are off by: a fit that is further off for l
 class WholeStep:
     """One measured step. `parts` are seconds on the device by class, without launches.
 
-    `launches` counts kernels; `queued` those that the host starts one by one while the device works. The steps of one
-    `model` are left out together.
+    `launches` counts kernels; `queued` is what the host takes to start them one by one while the device works, in
+    kernels that it takes as long for, as `Pace` prices it. The steps of one `model` are left out together.
     """
 
     model: str
@@ -145,7 +145,8 @@ def taken_apart(  # noqa: PLR0913 - a step, and what is known of it
 ) -> WholeStep:
     """A step, split by class as the plan prices it. The plan must have no factors yet; `best` prices lower bounds."""
     parts, launches = _parts(plan, sizes, phase)
-    queued = 0.0 if phase in plan.overheads.captured or plan.overheads.host_s is None else launches
+    started = phase not in plan.overheads.captured and plan.overheads.host_s is not None
+    queued = float((plan.prepared.counts(once=False) * plan.rates_in(phase).calls[:, 0]).sum()) if started else 0.0
     return WholeStep(
         model=model,
         phase=phase,
@@ -180,7 +181,7 @@ def _parts(
         )  # few models tell no form of a class from another
         key = name.removesuffix(".narrow").removesuffix(".wide")
         parts[key] = parts.get(key, 0.0) + float(counts[number] * longest[number].sum())
-        launches += float(counts[number]) * row.fused.launches
+        launches += float(counts[number] * step.rates.kernels[number, 0])
     return parts, launches
 
 
