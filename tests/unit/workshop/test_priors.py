@@ -123,6 +123,22 @@ def test_a_model_that_nobody_measured_is_expected_to_err_as_those_like_it_do():
     assert np.median(np.abs(alone.residuals[model])) < 0.15
 
 
+def test_a_model_that_is_half_like_some_that_run_slowly_is_expected_to_run_as_is_usual():
+    """Families of models left out were told worse by what is half alike than by the engine's usual effect."""
+    cases = [
+        case(
+            device,
+            number,
+            slower=2.0 if number < 10 else 1.0,
+            features=(50,) if number < 10 else (0 if number == 10 else 300,),
+        )
+        for device in "abc"
+        for number in range(40)
+    ]
+    model = np.array([each.model == "m10" for each in cases])
+    assert np.median(np.abs(left_out(fitted(cases), [model]).residuals[model])) < 0.1
+
+
 def test_a_model_is_told_by_its_own_formats_before_others():
     cases = [
         replace(
