@@ -77,7 +77,8 @@ def enter(line):
         return
     assert words[0] == "inferometer", line
     quick = [*QUICK, "--no-shape"] if "--against" in words else QUICK
-    more = quick if words[1] == "profile" else LEFT if words[1:3] == ["bundle", "create"] else []
+    measures = words[1] == "profile" and "--outputs-only" not in words
+    more = quick if measures else LEFT if words[1:3] == ["bundle", "create"] else []
     code = run([*words[1:], *more])
     assert code == 0, line
 

@@ -259,7 +259,7 @@ def test_groups_share_by_likeness_engine_and_formats_and_are_solved_together():
     cases = [case("a", features=(0,)), case("b", features=(40,)), case("a", features=(0,), standing=other)]
     made = effects_of(cases)
     (kin,) = made.kin
-    near = exp(-(0.4**2) / (2 * 0.4**2))
+    near = exp(-(0.4**2) / (2 * 0.2**2))
     unit, engine, formats = IN_COMMON
     apart = unit + engine
     kernel = np.array([
@@ -301,9 +301,9 @@ def test_of_a_device_all_but_a_few_models_are_left_out():
 def test_likeness_is_to_the_nearest_kept_model_of_the_engine():
     cases = [case("a", features=(0,)), case("b", features=(40,)), case("c", features=(80,)), case("d")]
     out = np.array([True, False, False, False])
-    near = exp(-0.5)
+    near = exp(-2)
     assert _likeness(cases, out) == pytest.approx([near, 1.0, 1.0, 0.0])
-    assert _likeness(cases, np.array([True, True, False, False])) == pytest.approx([exp(-2), near, 1.0, 0.0])
+    assert _likeness(cases, np.array([True, True, False, False])) == pytest.approx([exp(-8), near, 1.0, 0.0])
 
 
 def test_only_judged_rows_have_a_residual_and_known_models_were_kept_with_the_engine():
@@ -419,7 +419,7 @@ def test_a_half_width_holds_eight_in_ten_and_few_models_are_mixed_with_the_wider
     errors = [0.1 * (n + 1) for n in range(10)] + [2.0, 2.0]
     nothing = kept_of(cases, [np.nan] * 12)
     devices = kept_of(cases, errors)
-    models = kept_of(cases, errors, known=False, likeness=0.9)
+    models = kept_of(cases, errors, known=False, likeness=0.6)
     found = spreads(cases, Validation(devices=devices, families=nothing, models=models, sources=nothing, few=nothing))
     all_rows = float(np.quantile(errors, 0.8))
     own = float(np.quantile(errors[:10], 0.8))
