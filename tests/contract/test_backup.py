@@ -453,7 +453,7 @@ def test_a_full_disk_is_said_in_a_sentence(tmp_path):
                 yield file
 
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(backups, "_whole", on_full)
+            patch.setattr(backups, "whole", on_full)
             with pytest.raises(StoreError, match="No space left"):
                 write_backup(store, tmp_path / "b.zip")
 

@@ -255,7 +255,7 @@ def test_a_comparison_shows_the_largest_changes_and_has_plain_numbers_as_csv(ans
     table = answered("compare", old, new).stdout
     shown = re.findall(r"run/(op\d+) ", table)
     assert shown == [f"op{index}" for index in range(19, 7, -1)]
-    assert "8 more ops changed by less: --all shows all of them." in table
+    assert "8 more ops changed by less: --format json lists all of them." in table
     assert len(re.findall(r"run/op\d+ ", answered("compare", old, new, "--all").stdout)) == 20
     rows = list(csv.DictReader(answered("compare", old, new, new, "--format", "csv").stdout.splitlines()))
     assert len(rows) == 2 * 21

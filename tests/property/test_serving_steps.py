@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 
 from inferometer.core.engine import SchedulerRules
+from inferometer.core.traffic.demand import class_of
 from inferometer.serving.simulate.replica import EngineLimits
 from inferometer.serving.simulate.request import SimulatedRequest
 from inferometer.serving.simulate.service import Cluster, ReplicaPool
-from inferometer.serving.simulate.source import class_of
 
 BLOCK = 4
 DECODE = SchedulerRules(

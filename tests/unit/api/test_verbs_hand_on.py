@@ -212,7 +212,7 @@ def test_a_result_is_a_value_a_file_or_a_run(tmp_path, monkeypatch):
     assert (
         naming.profile_named("named", store)
         == naming.profile_of(run, store)
-        == naming.profile_named(run[:8], store)
+        == naming.profile_named(run[-8:], store)
         == made
     )
     with pytest.raises(DomainError, match="is failed and has no profile"):

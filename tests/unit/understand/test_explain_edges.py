@@ -366,13 +366,13 @@ def test_what_was_not_applied_or_not_measured_is_no_trial():
     blank, base = Trial(change="x", code="c"), steady(30)
     refused = replace(sampled(steady(30)), provenance=Provenance(tool="t", version="1", created="2026",
                                                                  notes=("one", "f16 was not applied")))  # fmt: skip
-    assert _judged(blank, base, refused, None).why == "f16 was not applied"
-    assert _judged(blank, (), sampled(steady(30)), None).why == "no time of a run was measured"
-    assert _judged(blank, base, "it failed", None).why == "it failed"
+    assert _judged(blank, base, refused).why == "f16 was not applied"
+    assert _judged(blank, (), sampled(steady(30))).why == "no time of a run was measured"
+    assert _judged(blank, base, "it failed").why == "it failed"
     noisy = replace(sampled(steady(30)), environment=Environment(disturbed=True, reasons=("r",)))
-    assert _judged(blank, base, noisy, None).notes == ("r",)
+    assert _judged(blank, base, noisy).notes == ("r",)
     quiet = replace(noisy, environment=replace(noisy.environment, disturbed=False))
-    assert _judged(blank, base, quiet, None).notes == ()
+    assert _judged(blank, base, quiet).notes == ()
 
 
 def test_a_change_that_is_there_already_or_cannot_be_made_says_so():
