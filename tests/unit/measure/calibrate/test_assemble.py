@@ -84,7 +84,7 @@ def test_a_calibration_is_sealed_and_says_what_it_holds_for():
 def test_whole_steps_move_the_prediction_towards_them():
     bare = assemble_calibration(subject(), points())
     truth = 1.2 * decode_s(bare).time_s
-    around_s = sum(decode_s(bare).parts.get(part, 0.0) for part in ("write", "read", "between"))  # no part of a bare step
+    around_s = sum(decode_s(bare).parts.get(part, 0.0) for part in ("write", "read", "between"))  # not of bare steps
     steps = [step(seconds=truth - around_s, model=name) for name in ("probe-a", "probe-b", "probe-c")]
     made = assemble_calibration(subject(), points(), steps)
     assert abs(decode_s(made).time_s / truth - 1) < 0.05 < abs(decode_s(bare).time_s / truth - 1)
