@@ -17,7 +17,7 @@ loop is held against.
 `--before-after` prints a Markdown table: every case is measured once, in a data folder of its own, and predicted three
 times: from what is shipped; after a calibration of its engine, which has `--each` seconds or an equal share of what is
 left of the budget; and after profiles of the other models. The model itself is left out then: what it took would be
-known.
+known. What time is left measures the models again: a machine whose pace changed meanwhile cannot be told more truly.
 """
 
 import argparse
@@ -47,7 +47,7 @@ from inferometer.known.zoo import model as catalog_model
 from inferometer.measure.run.beside import without_loop
 from inferometer.measure.run.model import MeasureRequest
 from inferometer.predict.ask import ask
-from inferometer.predict.basis.learned import keep_learned, learned_file, learned_steps
+from inferometer.predict.basis.learned import keep_learned, learned_file, learned_steps, read_learned
 from inferometer.predict.basis.roof import roof_for
 from inferometer.understand.judging import question_behind
 
@@ -185,18 +185,29 @@ def before_after(arguments):
         busy = ["--no-guard"] if arguments.busy else []
         command = ["calibrate", "--runtime", name, "--device", cpu.name, "--budget", f"{share:.0f}s", *busy]
         subprocess.run([sys.executable, "-m", "inferometer", *command], check=False)
+    calibrated = {name: read_learned(learned_file(cpu.name, name)) for name in engines}
     for stage in STAGES[1:]:
-        for model, engine, _, question in runs:
+        for model, engine, measured, question in runs:
+            # What the calibration measured whole teaches, as it does for a user, unless it is this model.
+            lines = [line for line in calibrated[engine] if line.model != measured.model.name]
+            for other, ran_by, done, asked in runs if stage == STAGES[2] else ():
+                if ran_by == engine and other != model:
+                    lines += learned_steps(done, replace(asked, learned=False))
             path = learned_file(cpu.name, engine)
             path.unlink(missing_ok=True)
-            if stage == STAGES[2]:
-                others = [other for other in runs if other[1] == engine and other[0] != model]
-                lines = [
-                    line for _, _, done, asked in others for line in learned_steps(done, replace(asked, learned=False))
-                ]
-                keep_learned(path, lines)
+            keep_learned(path, lines)
             add_stage(rows, stage, (model, engine), question)
         keep_rows(rows, arguments.journal)
+    for model, engine, sizes in [case for case in cases_of(arguments) if tuple(case[:2]) in {run[:2] for run in runs}]:
+        if time.monotonic() < arguments.until:
+            again = measure_and_judge(
+                MeasureRequest(model=model, runtime=engine, workload=Workload(**sizes), shape=False), predict=False
+            ).profile
+            for row in rows:
+                phase = again.phase(row["phase"]) if (row["model"], row["engine"]) == (model, engine) else None
+                if phase is not None:
+                    row["again"] = phase.time_s
+            keep_rows(rows, arguments.journal)
     return [*table_of(rows), "", *(line for stage in STAGES for line in summaries_of(rows, stage))]
 
 
@@ -224,18 +235,22 @@ def add_stage(rows, stage, case, question):
 
 
 def table_of(rows):
-    yield f"| model | engine | phase | measured | {' | '.join(STAGES)} |"
-    yield "| --- | --- | --- | ---: | ---: | ---: | ---: |"
+    yield f"| model | engine | phase | measured | {' | '.join(STAGES)} | measured again |"
+    yield "| --- | --- | --- | ---: | ---: | ---: | ---: | ---: |"
     for row in rows:
         told = [f"{row[stage][0] / row['seconds'] - 1:+.0%}" if stage in row else "–" for stage in STAGES]
+        told.append(f"{row['again'] / row['seconds'] - 1:+.0%}" if "again" in row else "–")
         quiet = "" if row["quiet"] else " (disturbed)"
         yield (f"| {row['model']} | {row['engine']} | {row['phase']} | {row['seconds'] * 1e3:.4g} ms{quiet} "
                f"| {' | '.join(told)} |")  # fmt: skip
 
 
 def summaries_of(rows, stage):
-    """Of all rows, and of those of each engine."""
+    """Of all rows, and of those of each engine; beside them what the machine itself differed by meanwhile."""
     yield summary_of(rows, stage)
+    off = [abs(row["again"] / row["seconds"] - 1) for row in rows if "again" in row]
+    if off and stage == STAGES[-1]:
+        yield f"the same measured again: median {statistics.median(off):.1%}, worst {max(off):.0%} ({len(off)} phases)"
     for engine in sorted({row["engine"] for row in rows}):
         yield f"  {engine}: {summary_of([row for row in rows if row['engine'] == engine], stage)}"
 

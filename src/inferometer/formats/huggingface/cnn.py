@@ -137,13 +137,18 @@ def _residual(config: Config, at: str, x: Tensor, features: int, stride: int) ->
 
 
 def _bottleneck(config: Config, at: str, x: Tensor, features: int, stride: int) -> list[Op]:
-    """1 × 1 to a quarter, 3 × 3, 1 × 1 back. The stride is in the 3 × 3 unless the config says otherwise."""
+    """1 × 1 to a quarter, 3 × 3, 1 × 1 back. The stride is in the 3 × 3 unless the config says otherwise.
+
+    With a `group_width` the 3 × 3 is a convolution in groups of so many channels, as in ResNeXt and RegNet.
+    """
     if features % 4:
         raise config.error("hidden_sizes", f"has {features}, which is not a multiple of four")
     function, narrow = config.text("hidden_act"), features // 4
     early = stride if config.flag("downsample_in_bottleneck") else 1
     ops = conv_bn((f"{at}.conv1", f"{at}.bn1"), x, nn.square(narrow, 1, stride=early), function)
-    ops += conv_bn((f"{at}.conv2", f"{at}.bn2"), nn.output(ops), nn.square(narrow, 3, stride=stride // early), function)
+    groups = narrow // config.whole("group_width", narrow)
+    window = nn.square(narrow, 3, stride=stride // early, groups=groups)
+    ops += conv_bn((f"{at}.conv2", f"{at}.bn2"), nn.output(ops), window, function)
     return [*ops, *conv_bn((f"{at}.conv3", f"{at}.bn3"), nn.output(ops), nn.square(features, 1))]
 
 

@@ -40,11 +40,11 @@ if TYPE_CHECKING:
 
     from inferometer.core.device import Device
 
-_WHOLE_MODELS = 4  # that a calibration measures without being asked: those profiled here last, and usual ones
+_WHOLE_MODELS = 6  # that a calibration measures without being asked: those profiled here last, and usual ones
 # Of the catalog, by what an engine takes: quick ones, each of another family. Probes are timed at their best moments in
 # the calibrator's process, and profiles state the usual ones of a process of their own. What that makes of a machine is
 # alike for all models: on four cores of a server, four of seven measured left the other three 8 % off (23 % before).
-_NETWORKS = ("mobilenet-v3-large", "all-minilm-l6-v2", "densenet121", "resnet34")
+_NETWORKS = ("mobilenet-v3-large", "all-minilm-l6-v2", "densenet121", "resnet34", "efficientnet-b0", "convnext-tiny")
 # Three show what others are off by (`fitting.whole_models`). Those of a hundred million weights may stay in a server's
 # last cache from one token to the next, which a probe's are kept from; a larger one's cannot.
 _DECODERS = ("gpt2", "pythia-160m", "smollm2-360m", "pythia-410m")
@@ -54,7 +54,7 @@ _OPENING_S = 4.0  # to start a process, open a model and warm it up
 _RUNNING_S = 1.0  # of a model at least: its steps' median settles, and small models' clocks too
 _BYTES_PER_S = 150e6  # in which weights of a model are made up and written
 _SLOWEST = 2.0  # times its prediction, that a model may take
-_WHOLE = 0.5  # of the budget goes into whole models before anything else
+_WHOLE = 0.5  # of the budget goes into models that were asked for before anything else
 _WHOLE_FEWEST = 0.7  # … until there are as many as tell what others are off by: two in 110 seconds told nothing
 _ELSE = 0.05  # of a need: a class that no wanted model has may still be asked about
 _SHAPE = ("flops", "bytes", "weight_bytes")  # axes on which ops of a class are compared
@@ -114,7 +114,9 @@ class WantedModels:
         spent, early = 0.0, list[ProbeCandidate]()
         for candidate in sorted(whole, key=lambda each: each.seconds + each.making_s):
             spent += candidate.seconds + candidate.making_s
-            share = _WHOLE if len(early) >= FEWEST else _WHOLE_FEWEST
+            # Further ones that nobody asked for are spread among the probes: a machine's pace changes by the minute.
+            asked = _WHOLE if candidate.probe in self.models else 0.0
+            share = asked if len(early) >= FEWEST else _WHOLE_FEWEST
             early.append(replace(candidate, first=spent <= share * self.budget_s))
         return [*(self._weighed(candidate) for candidate in self.provider.candidates()), *early]
 

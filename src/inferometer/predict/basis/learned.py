@@ -14,7 +14,7 @@ import os
 from collections.abc import Mapping
 from dataclasses import field, replace
 from datetime import UTC, datetime
-from math import exp, log, sqrt
+from math import exp, log, pi, sqrt
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -60,6 +60,10 @@ _CHANGED = 0.12  # what an engine's new version or a governor adds to that
 _LEAST = 0.2  # of the predicted work: a step that was shorter than its overheads says no more than that
 _ENOUGH = 10  # lines that say by themselves how wide an interval is
 _EIGHT_IN_TEN = 1.2816  # standard deviations on each side that hold 80 % of normal readings
+_MEDIAN = pi / 2  # times the variance of a mean that a median has, for which one odd model moves nothing
+_SIGMA = 1.4826  # times the middle distance from the median, a normal distribution's standard deviation
+# In the environment of a calibration, by phase: the logarithm of what the whole models beside its probes share.
+SHARED = "shared_by_models."
 _PATHS = {"forward": ("masked", "padded", "prefill"), "prefill": ("masked", "padded")}  # names of attention
 
 
@@ -266,7 +270,12 @@ def with_learned(question: Question, calibration: Calibration | None) -> tuple[C
             return calibration, ()
         known = {phase: [step for step in ours if step.phase == phase] for phase in STEADY}
         model, features = question.graph.name, _features(question)
-        corrections = {phase: correction_of(steps, model, features, setup) for phase, steps in known.items() if steps}
+        levels = {} if calibration is None else calibration.environment
+        corrections = {
+            phase: correction_of(steps, model, features, setup, levelled=f"{SHARED}{phase}" in levels)
+            for phase, steps in known.items()
+            if steps
+        }
         bare = Calibration(device=device.name, runtime=runtime, dtype=dtype, created=ours[-1].created, unit=device.unit)
         return corrected(calibration or bare, corrections), _notes(corrections, ours, setup)
 
@@ -280,11 +289,13 @@ _corrected = Kept(256)
 
 @frozen
 class Scatter:
-    """What predictions for models are off by, as variances: `shared` by all of them, and `own` beyond that."""
+    """What predictions for models are off by: all alike by `level`, and by variances beyond it."""
 
-    shared: float
+    level: float  # the logarithm of what they take over their predictions, as far as it is known beforehand
+    doubt: float  # of that, as a variance
+    shared: float  # by all of them, beyond the level
     own: float
-    freedom: int  # the models behind `own`, less the one that `shared` took
+    freedom: int  # the models behind `own`, less the one that what they share took
 
     def between(self, likeness: Any, same: Any) -> Any:
         """What the errors of models have in common, by how alike they are and whether they are the same."""
@@ -295,33 +306,50 @@ class Scatter:
         return student_quantile(0.8, self.freedom) / _EIGHT_IN_TEN
 
 
-def scatter_of(models: Sequence[str], errors: Any, spread: float) -> Scatter:
+def scatter_of(models: Sequence[str], errors: Any, spread: float, *, levelled: bool) -> Scatter:
     """Of models with these errors, of which a prediction said `spread`.
 
-    What they share may be anything, so it is no less than their mean: a machine, an engine's version and the way of
-    timing shift all models alike, by more than they differ.
+    What they share may be anything under a prior, so it is no less than their mean: a machine, an engine's version and
+    the way of timing shift all models alike, by more than they differ. A calibration of this machine is `levelled`: it
+    has all that from probes, so models move it by their median beyond what chance explains.
     """
     means = np.array([np.mean([errors[place] for place, name in enumerate(models) if name == one])
                       for one in dict.fromkeys(models)])  # fmt: skip
     freedom = _TOLD + len(means) - 1
-    own = (_TOLD * spread**2 + float(((means - means.mean()) ** 2).sum())) / freedom
+    own = max(_NOISE**2, (_TOLD * spread**2 + float(((means - means.mean()) ** 2).sum())) / freedom)
+    if levelled:
+        level = _beyond_chance(means, spread)
+        doubt = own / len(means) if level else 0.0
+        return Scatter(level=level, doubt=doubt, shared=0.0, own=own, freedom=round(freedom))
     shared = max(spread**2, float(means.mean()) ** 2)
-    return Scatter(shared=shared, own=max(_NOISE**2, own), freedom=round(freedom))
+    return Scatter(level=0.0, doubt=0.0, shared=shared, own=own, freedom=round(freedom))
+
+
+def _beyond_chance(errors: Any, spread: float) -> float:
+    """The median, which one odd model does not move, shrunk by its variance: James and Stein's positive part."""
+    middle = float(np.median(errors))
+    scale = _SIGMA * float(np.median(np.abs(errors - middle)))
+    variance = (_TOLD * spread**2 + len(errors) * scale**2) / (_TOLD + len(errors))
+    doubt = _MEDIAN * variance / len(errors)
+    return middle * (1 - doubt / middle**2) if middle**2 > doubt else 0.0
 
 
 def stranger_to(models: Mapping[str, float], spread: float) -> Correction:
-    """What the errors of models say of one that is like none of them: what all share, and what they differ by."""
-    scatter = scatter_of([*models], [*models.values()], spread)
-    middle, open_ = float(np.mean([*models.values()])), scatter.own / len(models)
-    told = scatter.shared / (scatter.shared + open_)
-    wide = scatter.student() * sqrt(scatter.own + told * open_ + _NOISE**2)
-    return Correction(shift=told * middle, spread=wide, lines=len(models), models=len(models))
+    """What models say of one that is like none of them, beyond probes: what all share, and what they differ by."""
+    scatter = scatter_of([*models], np.array([*models.values()]), spread, levelled=True)
+    wide = scatter.student() * sqrt(scatter.own + scatter.doubt + _NOISE**2)
+    return Correction(shift=scatter.level, spread=wide, lines=len(models), models=len(models))
 
 
 def correction_of(
-    steps: Sequence[LearnedStep], model: str, features: tuple[int, ...], setup: HostSetup | None = None
+    steps: Sequence[LearnedStep],
+    model: str,
+    features: tuple[int, ...],
+    setup: HostSetup | None = None,
+    *,
+    levelled: bool = False,
 ) -> Correction:
-    """What the lines of a phase say of a model.
+    """What the lines of a phase say of a model, whose predictions are `levelled` as in `scatter_of`.
 
     The lines share their errors with each other and with the model by how alike they are; the rest is what they leave
     open.
@@ -330,23 +358,25 @@ def correction_of(
     changed = np.array([setup is not None and bool(changes(step, setup)) for step in steps])
     noise = _NOISE**2 + _CHANGED**2 * changed
     names, shapes = [step.model for step in steps], [step.features for step in steps]
-    scatter = scatter_of(names, errors, sqrt(float(np.mean([step.spread**2 for step in steps]))))
+    spread = sqrt(float(np.mean([step.spread**2 for step in steps])))
+    scatter = scatter_of(names, errors, spread, levelled=levelled)
+    beyond = errors - scatter.level
     between = scatter.between(alike(shapes, shapes), np.equal.outer(names, names))
     towards = scatter.between(alike([features], shapes)[0], np.array([name == model for name in names]))
     inverse = np.linalg.inv(between + np.diag(noise))
-    variance = float(scatter.shared + scatter.own - towards @ inverse @ towards) + _NOISE**2
+    variance = float(scatter.shared + scatter.own - towards @ inverse @ towards) + scatter.doubt + _NOISE**2
     wide = sqrt(max(_NOISE**2, variance))
     if len(steps) >= _ENOUGH:
         # By how much intervals must grow or shrink so that 80 % of the lines lie in theirs, each left out in
         # turn. The errors of all left-out lines follow from the one inverse: an entry of inverse · e over that
         # of the diagonal.
-        off = np.abs(inverse @ errors) / np.sqrt(np.diag(inverse))
+        off = np.abs(inverse @ beyond) / np.sqrt(np.diag(inverse))
         # a handful of lines may agree or scatter by chance: they change the width by no more than five times
         wide *= float(np.clip((1 + 1 / len(errors)) * np.quantile(off, 0.8) / _EIGHT_IN_TEN, 0.2, 5.0))
     else:
         wide *= scatter.student()
     return Correction(
-        shift=float(towards @ inverse @ errors), spread=wide, lines=len(steps), models=len(set(names))
+        shift=scatter.level + float(towards @ inverse @ beyond), spread=wide, lines=len(steps), models=len(set(names))
     )  # fmt: skip
 
 

@@ -59,9 +59,9 @@ def test_probes_count_by_what_the_models_need():
 
 def test_without_models_usual_ones_are_measured_whole_and_no_probe_is_chosen_for_them():
     usual = usual_models("files", ())
-    assert len(usual) == 4
-    assert usual_models("files", ("resnet50", usual[0])) == usual[1:3]
-    assert usual_models("files", ("a", "b", "c", "d", "e")) == usual_models("files", ("a", "b", "c", "d")) == ()
+    assert len(usual) == 6
+    assert usual_models("files", ("resnet50", usual[0])) == usual[1:5]
+    assert usual_models("files", tuple("abcdefg")) == usual_models("files", tuple("abcdef")) == ()
     assert len(usual_models("decoders", ())) > FEWEST
     *probes, whole, last = wanted(beside=usual[:2]).candidates()
     assert probes == PROBES
@@ -89,6 +89,17 @@ def test_three_models_come_first_where_more_than_half_of_the_budget_holds_them()
     three = sum(costs[:3])
     found = wanted(*names, budget_s=three / 0.6).candidates()
     assert sum(candidate.first for candidate in found if candidate.key.startswith("model ")) == 3
+
+
+def test_models_that_nobody_asked_for_are_spread_over_the_run_beyond_the_first_three():
+    """All of them within the first minute would tell of that minute's pace."""
+    found = {
+        each.key: each.first
+        for each in wanted("bert-base", beside=usual_models("files", ()), budget_s=600.0).candidates()
+    }
+    whole = {key: first for key, first in found.items() if key.startswith("model ")}
+    assert (len(whole), sum(whole.values())) == (7, FEWEST + 1)
+    assert whole["model bert-base"]
 
 
 def test_a_progress_line_says_what_a_probe_buys():

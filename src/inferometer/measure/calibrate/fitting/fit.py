@@ -55,7 +55,7 @@ _NODES = {1: 24, 2: 12, 3: 8, 4: 6}  # most grid points per axis, by the number 
 _FORMS = {  # of a class, that run other kernels: how many points a table of their own takes
     BIASED: 60,
     "convolution.first": 8, "convolution.pointwise": 60, "convolution.strided": 60, "convolution.window": 60,
-    "convolution.window.strided": 20, "convolution.window.large": 4, "convolution.grouped": 60,
+    "convolution.window.strided": 20, "convolution.window.large": 4, "convolution.grouped": 8,
     "depthwise.strided": 8, "depthwise.three": 8,
     "vector.batch": 10, "vector.layer": 10, "vector.activation": 10, "vector.activation.curved": 10,
     "vector.elementwise": 10, "vector.pool": 10, "vector.copy": 10, "vector.softmax": 10, "vector.reduce": 10,

@@ -20,8 +20,9 @@ from inferometer.core.frozen import frozen
 from inferometer.measure.calibrate.fitting.fit import LEAST_RESIDUAL, class_for, residual_spread
 from inferometer.measure.calibrate.fitting.points import middle_steps
 from inferometer.measure.calibrate.fitting.subject import graph_of_step, plan_of, workload_of
-from inferometer.measure.calibrate.fitting.whole_models import FEWEST, models_apart
+from inferometer.measure.calibrate.fitting.whole_models import FEWEST, models_apart, without_shared
 from inferometer.measure.calibrate.probes.models import ProbeRun
+from inferometer.predict.basis.learned import stranger_to
 from inferometer.predict.basis.roof import roof_for
 from inferometer.predict.price.price import NINE_IN_TEN
 from inferometer.predict.price.priors import prior_for
@@ -139,11 +140,12 @@ def held_against(  # noqa: PLR0913 - two calibrations and what judges them
         return replace(subject, device=known.device), known.calibration
 
     now, before = {}, {}
-    ours_off, served_off = _errors(models, lambda _: (subject, calibration)), _errors(models, served_by)
+    ours_off = _errors(models, lambda _: (subject, without_shared(calibration)))
+    served_off = _errors(models, served_by)
     for phase, errors in ours_off.items():
         if len(errors) >= FEWEST:
             served = served_off[phase]
-            now[phase] = _spread(_left_out(errors))
+            now[phase] = _spread(_beside_others(errors, calibration.residuals[f"step.{phase}"]))
             before[phase] = _spread(_left_out(served) if taught else [fmean(each) for each in served.values()])
     for phase, errors in _errors([step for step in probes if step.phase not in now], served_by).items():
         if len(errors) >= FEWEST:
@@ -163,6 +165,15 @@ def _errors(
         priced = plan.step(step_sizes(step.passes(plan.prepared.effects), step.batch), step.phase)
         errors[step.phase][step.model].append(log(step.seconds / float(np.sum(priced.total("time_s")))))
     return errors
+
+
+def _beside_others(errors: Mapping[str, Sequence[float]], spread: float) -> list[float]:
+    """What each model is off by from what a calibration makes of the others: it was not there when they were asked."""
+    means = {model: fmean(of_model) for model, of_model in errors.items()}
+    return [
+        mean - stranger_to({other: means[other] for other in means if other != model}, spread).shift
+        for model, mean in means.items()
+    ]
 
 
 def _left_out(errors: Mapping[str, Sequence[float]]) -> list[float]:

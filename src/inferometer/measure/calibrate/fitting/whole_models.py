@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from inferometer.measure.calibrate.fitting.points import middle_steps
 from inferometer.measure.calibrate.fitting.subject import plan_of
-from inferometer.predict.basis.learned import Correction, corrected, stranger_to, work_error
+from inferometer.predict.basis.learned import SHARED, Correction, corrected, stranger_to, work_error
 from inferometer.predict.request import step_sizes
 
 if TYPE_CHECKING:
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from inferometer.measure.calibrate.fitting.subject import CalibrationSubject
 
 FEWEST = 3  # models that show what others are off by: of fewer, chance decides
-_SHARED = "shared_by_models."  # in the environment of a calibration, by phase: the logarithm of the factor
 
 
 def models_apart(
@@ -76,7 +75,7 @@ def with_shared(
         for phase, shift in _shifts(base).items()
         if phase not in found and f"step.{phase}" in calibration.residuals
     }
-    noted = {f"{_SHARED}{phase}": f"{each.shift:.6g}" for phase, each in (before | found).items()}
+    noted = {f"{SHARED}{phase}": f"{each.shift:.6g}" for phase, each in (before | found).items()}
     models = {model for phase in found for model in errors[phase]}
     return replace(
         corrected(calibration, before | found),
@@ -92,10 +91,10 @@ def without_shared(base: Calibration) -> Calibration:
         phase: Correction(shift=-shift, spread=base.residuals[f"step.{phase}"], lines=0, models=0)
         for phase, shift in _shifts(base).items()
     }
-    plain = {name: value for name, value in base.environment.items() if not name.startswith(_SHARED)}
+    plain = {name: value for name, value in base.environment.items() if not name.startswith(SHARED)}
     return replace(corrected(base, back), environment=plain) if back else base
 
 
 def _shifts(calibration: Calibration | None) -> Mapping[str, float]:
     environment = {} if calibration is None else calibration.environment
-    return {name.removeprefix(_SHARED): float(value) for name, value in environment.items() if name.startswith(_SHARED)}
+    return {name.removeprefix(SHARED): float(value) for name, value in environment.items() if name.startswith(SHARED)}
