@@ -7,7 +7,6 @@ import pkgutil
 import re
 import subprocess
 import sys
-from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -47,12 +46,8 @@ MODULES = sorted(
 )
 
 
-# Only whoever makes the shipped graphs imports these, and has PyTorch.
-MAKERS = {f"inferometer.formats.networks.{name}" for name in ("benchmarked", "build", "recording", "sketch")}
-
-
 @pytest.mark.installed
-@every([name for name in MODULES if name not in MAKERS or find_spec("torch") is not None])
+@every(MODULES)
 def test_what_a_module_says_is_public_is_there(name):
     module = importlib.import_module(name)
     assert all(hasattr(module, public) for public in getattr(module, "__all__", ()))
@@ -108,7 +103,6 @@ def test_listing_runtimes_imports_no_engine():
 EDGES = {
     "hub": {"fastapi"},
     "hub/places/ssh": {"asyncssh"},
-    "formats/networks": {"torch"},  # recording and sketches, which only the building of the archive imports
     "store": {"sqlalchemy"},
     "engines/onnxruntime": {"onnxruntime"},
     "engines/openvino": {"openvino"},

@@ -9,34 +9,60 @@ leaves its reason in FOLDER.
 import argparse
 import sys
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cache
 from importlib import import_module
 from importlib.metadata import version
+from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
 from inferometer.core.errors import InferometerError
 from inferometer.core.graph import Graph
+from inferometer.formats.networks import read
 from inferometer.formats.networks.archive import graph_in, read_tables
-from inferometer.formats.networks.read import MARK, PACKAGES, built, installed, traced, usual_image
+from inferometer.formats.networks.read import MARK, NetworkPackage, built, traced, usual_image
 from inferometer.formats.networks.shipped import DATA, ENDING, INDEX, Packages, ShippedNetwork, key_of
 from inferometer.formats.networks.shipped import index as shipped_packages
 from inferometer.formats.torch.pretrained import import_torch
 from workshop.networks.archive import write_archive
 from workshop.networks.recording import recorded
 
+
+def _benchmarked(prefix: str) -> NetworkPackage:
+    """Networks that are defined here: of benchmarks whose own definitions are no module of Python."""
+
+    def networks() -> Mapping[str, tuple[Callable[[], Any], tuple[int, int]]]:
+        from workshop.networks.benchmarked import NETWORKS  # noqa: PLC0415 - brings torch
+
+        return NETWORKS
+
+    return NetworkPackage(
+        name=prefix,
+        needs=("torch",),
+        names=lambda: tuple(name.partition(":")[2] for name in networks() if name.startswith(f"{prefix}:")),
+        build=lambda name, _image: networks()[f"{prefix}:{name}"][0](),
+        usual=lambda name: (3, *networks()[f"{prefix}:{name}"][1]),
+    )
+
+
+PACKAGES = {**read.PACKAGES, "ncnn": _benchmarked("ncnn"), "openvino": _benchmarked("openvino")}
 _FAILED = ".failed"
 
 
 def trace_all(folder: Path, packages: Iterable[str], *, part: int, parts: int, more: Mapping[str, set[int]]) -> None:
     """Every network at its usual image, and at the images in `more`, of which the tables of measurements have some."""
     folder.mkdir(parents=True, exist_ok=True)
-    for package in filter(installed, packages):
+    for package in filter(_installed, packages):
         wanted = list(_wanted(package, more))
         for name, image in wanted[part::parts]:
             _trace(folder, package, name, image)
+
+
+def _installed(package: str) -> bool:
+    return all(find_spec(module) is not None for module in PACKAGES[package].needs)
 
 
 def _wanted(package: str, more: Mapping[str, set[int]]) -> Iterator[tuple[str, int]]:

@@ -10,7 +10,7 @@ from zlib import crc32
 import msgspec
 import numpy as np
 
-from inferometer.measure.calibrate.priors.hierarchy import KINDS, Hierarchy, hierarchy_of, starting_point
+from inferometer.measure.calibrate.priors.hierarchy import KINDS
 from inferometer.measure.calibrate.priors.judged import few_models
 from inferometer.predict.price.deviations import (
     FILE,
@@ -24,6 +24,7 @@ from inferometer.predict.price.deviations import (
     source_half,
     source_names,
 )
+from workshop.priors.hierarchy import SharedHierarchy, hierarchy_of, starting_point
 from workshop.priors.leaving import (
     ENOUGH,
     LeftOut,
@@ -54,8 +55,8 @@ _WIDER = 6.0  # devices or models that a group must have to say as much of itsel
 
 
 def fitted(
-    cases: Sequence[StackCase], log: Callable[[str], None] | None = None, *, begun: Hierarchy | None = None
-) -> Hierarchy:
+    cases: Sequence[StackCase], log: Callable[[str], None] | None = None, *, begun: SharedHierarchy | None = None
+) -> SharedHierarchy:
     """All levels; where a fit of some of the cases has `begun`, from what it found."""
     fit = hierarchy_of(list(cases))
     for name, level in fit.levels.items() if begun is not None else ():
@@ -81,7 +82,7 @@ def thinned(cases: Sequence[StackCase]) -> list[StackCase]:
 
 
 def validated(
-    fit: Hierarchy,
+    fit: SharedHierarchy,
     log: Callable[[str], None] | None = None,
     keep: Callable[[str, Callable[[], Any]], Any] | None = None,
 ) -> Validation:
@@ -102,7 +103,7 @@ def validated(
     return Validation(**kept)
 
 
-def document(fit: Hierarchy, judged: Sequence[StackCase], validation: Validation, *, made: str) -> Deviations:
+def document(fit: SharedHierarchy, judged: Sequence[StackCase], validation: Validation, *, made: str) -> Deviations:
     """`validation` is of the cases `judged`, which may be fewer than were fitted."""
     cases, halves = fit.cases, spreads(judged, validation)
     return Deviations(
@@ -126,7 +127,7 @@ def _base(unit: str) -> dict[str, float]:
     return {name: round(float(value), 4) for name, value in zip(PARAMETERS, starting_point(unit), strict=True) if value}
 
 
-def _effects(fit: Hierarchy) -> dict[str, Any]:
+def _effects(fit: SharedHierarchy) -> dict[str, Any]:
     """What is usual, the pulls of the groups by where they ran and their models, and the features of those."""
     if fit.effects is None:
         return {}
@@ -152,7 +153,7 @@ def _covered(cases: Sequence[StackCase]) -> dict[str, tuple[str, ...]]:
     return {unit: tuple(FITTED[place] for place in sorted(places)) for unit, places in sorted(seen.items())}
 
 
-def _levels(fit: Hierarchy) -> dict[str, LevelRow]:
+def _levels(fit: SharedHierarchy) -> dict[str, LevelRow]:
     rows = np.bincount(fit.stack.leaf, minlength=len(fit.leaves))
     devices = [next(name for name in names if name.startswith("device:")) for names in fit.leaves]
     levels = {}

@@ -32,8 +32,8 @@ from inferometer.predict.price.likeness import alike
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from inferometer.measure.calibrate.priors.hierarchy import Hierarchy
     from inferometer.measure.calibrate.priors.stack import StackCase
+    from workshop.priors.hierarchy import SharedHierarchy
 
 
 ENOUGH = 12  # residuals that an interval of its own needs
@@ -55,7 +55,9 @@ class LeftOut:
     fitted: Any
 
 
-def left_out(fit: Hierarchy, folds: Iterable[Any], *, judged: Iterable[Any] | None = None, rounds: int = 1) -> LeftOut:
+def left_out(
+    fit: SharedHierarchy, folds: Iterable[Any], *, judged: Iterable[Any] | None = None, rounds: int = 1
+) -> LeftOut:
     """`folds` are masks of rows left out together; `judged` of those then looked at, all of them by default."""
     cases = fit.cases
     residuals, known = np.full(len(cases), np.nan), np.zeros(len(cases), dtype=bool)

@@ -148,11 +148,11 @@ def _keep(mark: str, text: str) -> None:
     path = _file_of(mark)
     if not text or len(text) > _MOST_BYTES:
         return
+    from inferometer.core.cache import write_whole
+
     with suppress(OSError):
         path.parent.mkdir(parents=True, exist_ok=True)
         texts = sorted(path.parent.iterdir(), key=lambda each: each.stat().st_mtime_ns)
         for old in texts[: len(texts) - _MOST_TEXTS]:
             old.unlink(missing_ok=True)
-        beside = path.with_name(f"{path.name}.{os.getpid()}")
-        beside.write_bytes(text.encode())
-        beside.replace(path)
+        write_whole(path, text.encode())

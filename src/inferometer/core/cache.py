@@ -1,4 +1,4 @@
-"""Files that can be made again, and how much of the disk they may take.
+"""Files that are there whole or not at all; those that can be made again, and how much of the disk they may take.
 
 Models with random weights, probes, what converters make and the tables of engines take long to make, so they are kept
 in the cache folder, each as one entry. When something is added and they are above the limit together, what was not
@@ -7,9 +7,10 @@ used for the longest goes. What was used within the last hour stays, however lar
 
 import os
 import time
-from collections.abc import Iterator
-from contextlib import suppress
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from threading import get_ident
 
 from inferometer.core.errors import InferometerError
 from inferometer.core.frozen import frozen
@@ -19,6 +20,38 @@ from inferometer.core.units import parse_quantity
 _KINDS = ("engine-tables", "models", "prepared", "probes")
 _HELD_S = 3600.0
 _SMALL_BYTES = 1_000_000  # notes on where files come from, and configs, are not worth it
+
+
+def write_whole(path: Path, chunks: bytes | Iterable[bytes]) -> None:
+    """Written beside its place, under a name that no other process or thread writes to, and then moved there."""
+    beside = path.with_name(f".{path.name}.{os.getpid()}.{get_ident()}.part")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with beside.open("wb") as file:
+            file.writelines([chunks] if isinstance(chunks, bytes) else chunks)
+        beside.replace(path)
+    except OSError:
+        with suppress(OSError):
+            beside.unlink(missing_ok=True)
+        raise
+
+
+@contextmanager
+def held_alone(lock: Path) -> Iterator[bool]:
+    """Whether no other process holds this lock. It ends with its process; only POSIX keeps processes apart."""
+    lock.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        import fcntl  # noqa: PLC0415 - POSIX only
+    except ImportError:
+        yield True
+        return
+    with lock.open("ab") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            alone = True
+        except OSError:
+            alone = False
+        yield alone
 
 
 def is_kept(path: Path) -> bool:

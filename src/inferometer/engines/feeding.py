@@ -28,6 +28,11 @@ def require_arrays_on_cpu(target: Target, name: str, title: str, *, listing: str
         raise DomainError(f"{name} opens models of arrays; a language model was asked for.")
     if target.unit is not None and target.unit.removesuffix(":0") != "cpu":
         raise EngineError(f"{title} has no unit {target.unit!r} here.", remedy="There is: cpu.")
+    require_no_settings(target, title, listing=listing)
+
+
+def require_no_settings(target: Target, title: str, *, listing: str) -> None:
+    """For an engine that has neither options nor providers."""
     for word, given in (("option", target.options), ("provider", target.providers)):
         for entry in given:
             raise UnknownNameError(f"{word} of {title}", entry, (), listing=listing)

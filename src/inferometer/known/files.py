@@ -1,7 +1,6 @@
 """Where catalog rows come from: the built-in files, then the folders the user names."""
 
 import json
-import os
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
@@ -12,6 +11,7 @@ from types import MappingProxyType
 from typing import Any, TypeVar
 
 from inferometer.core import settings
+from inferometer.core.cache import write_whole
 from inferometer.core.errors import CatalogError, UnknownNameError
 from inferometer.core.settings import cache_folder
 from inferometer.known.load import CatalogRow, CatalogRows, file_text, parse_file, parse_text, read_rows, rows_in
@@ -112,10 +112,7 @@ def _keep(path: Path, document: Mapping[str, Any]) -> None:
     """Whole or not at all. A folder that cannot be written costs a parse each time, and TOML's dates are not JSON's."""
     with suppress(OSError, TypeError):
         text = json.dumps(document, ensure_ascii=False, separators=(",", ":"))
-        path.parent.mkdir(parents=True, exist_ok=True)
-        beside = path.with_name(f"{path.name}.{os.getpid()}")
-        beside.write_text(text, encoding="utf-8")
-        beside.replace(path)
+        write_whole(path, text.encode())
 
 
 _BUILT_IN = Path(__file__).parent / "data"

@@ -1,11 +1,13 @@
-"""What can be made again goes when the disk is needed: the longest unused first, and nothing that is in use."""
+"""A file is there whole or not at all. What can be made again goes when the disk is needed: the longest unused first,
+and nothing that is in use."""
 
 import os
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from inferometer.core.cache import is_kept, keep_to_limit
+from inferometer.core.cache import held_alone, is_kept, keep_to_limit, write_whole
 from inferometer.core.errors import InferometerError
 from inferometer.formats.synth import synthesise
 from inferometer.formats.synth.files import require_room
@@ -86,3 +88,40 @@ def test_a_limit_that_is_no_size_is_told(cache, monkeypatch):
     monkeypatch.setenv("INFEROMETER_CACHE_LIMIT", "plenty")
     with pytest.raises(InferometerError, match="'plenty', which is no size"):
         keep_to_limit()
+
+
+def test_of_writers_at_once_one_wins_and_none_leaves_anything_beside(tmp_path):
+    path = tmp_path / "new" / "kept"
+    texts = [bytes([letter]) * 200_000 for letter in b"abcdefgh"]
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(lambda text: write_whole(path, text), texts))
+    assert path.read_bytes() in texts
+    assert list(path.parent.iterdir()) == [path]
+
+
+def test_what_breaks_off_leaves_what_was_there(tmp_path):
+    def chunks():
+        yield b"half"
+        raise OSError("the disk is full")
+
+    path = tmp_path / "kept"
+    write_whole(path, [b"be", b"fore"])
+    with pytest.raises(OSError, match="full"):
+        write_whole(path, chunks())
+    assert path.read_bytes() == b"before"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_lock_has_one_holder_and_is_free_again_after_an_error(tmp_path):
+    pytest.importorskip("fcntl")
+    lock = tmp_path / "new" / "lock"
+
+    def failing():
+        with held_alone(lock) as first, held_alone(lock) as second:
+            assert (first, second) == (True, False)
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        failing()
+    with held_alone(lock) as again:
+        assert again

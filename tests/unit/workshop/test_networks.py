@@ -10,11 +10,12 @@ from unit.formats.listing import graph_lines
 
 pytest.importorskip("torch", reason="torch is not installed: modules are not traced")
 
-from inferometer.formats.networks.benchmarked import NETWORKS
-from inferometer.formats.networks.read import MARK, PACKAGES, NetworkPackage, built, traced, usual_image
-from inferometer.formats.networks.sketch import Sketch
+from inferometer.formats.networks.read import MARK, NetworkPackage, built, traced, usual_image
 from workshop.networks import packages as build
+from workshop.networks.benchmarked import NETWORKS
+from workshop.networks.packages import PACKAGES
 from workshop.networks.recording import recorded
+from workshop.networks.sketch import Sketch
 
 
 @pytest.mark.parametrize("name", NETWORKS)
@@ -24,16 +25,18 @@ def test_a_network_is_the_one_that_is_shipped(name):
     image = usual_image(PACKAGES[package], network)
     module, shape = built(PACKAGES[package], network, image)
     assert (image, shape) == (NETWORKS[name][1][1], (3, *NETWORKS[name][1]))
-    found = traced(module, (torch.empty(MARK, *shape, device="meta"),), name=name, trace=recorded)
     entry = shipped.networks(package)[network]
-    assert (entry.image, entry.images, entry.parameters) == (image, (image,), found.parameters)
-    kept = shipped.shipped_graph(package, network, image)
-    # Some were traced when the image was called x.
-    now, then = ([line.replace(" x None[", " image None[") for line in graph_lines(one)] for one in (found, kept))
-    assert now == then
-    assert [one.shape for one in (*found.inputs, *found.outputs)] == [
-        one.shape for one in (*kept.inputs, *kept.outputs)
-    ]
+    other = next(side for side in entry.images if side != image)
+    for side, pixels in ((image, shape), (other, (3, other, other))):
+        found = traced(module, (torch.empty(MARK, *pixels, device="meta"),), name=name, trace=recorded)
+        assert (entry.image, entry.parameters) == (image, found.parameters)
+        kept = shipped.shipped_graph(package, network, side)
+        # Some were traced when the image was called x.
+        now, then = ([line.replace(" x None[", " image None[") for line in graph_lines(one)] for one in (found, kept))
+        assert now == then
+        assert [one.shape for one in (*found.inputs, *found.outputs)] == [
+            one.shape for one in (*kept.inputs, *kept.outputs)
+        ]
 
 
 def test_a_sketch_keeps_channels_and_repeats_steps_with_their_weights():
@@ -80,7 +83,7 @@ def making(monkeypatch, tmp_path):
         )
 
     monkeypatch.setattr(build, "PACKAGES", {"timm": package("timm"), "ncnn": package("ncnn"), "gone": package("gone")})
-    monkeypatch.setattr(build, "installed", lambda name: name != "gone")
+    monkeypatch.setattr(build, "_installed", lambda name: name != "gone")
     seen = []
 
     def trace(module, pixels, *, name, trace):

@@ -5,7 +5,6 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from inferometer.measure.calibrate.priors.hierarchy import hierarchy_of
 from inferometer.measure.calibrate.priors.judged import EVERY, EVIDENCE, few_models
 from inferometer.measure.calibrate.priors.stack import StackCase, log_times
 from inferometer.predict.price.deviations import (
@@ -20,6 +19,7 @@ from inferometer.predict.price.deviations import (
 )
 from workshop.priors.build import source_halves, source_spreads, thinned, validated
 from workshop.priors.fit import Keep
+from workshop.priors.hierarchy import hierarchy_of
 from workshop.priors.leaving import device_folds, family_folds, judge_validation, left_out, model_folds, source_folds
 
 CONVOLUTION, LINEAR = FITTED.index("convolution.window"), FITTED.index("linear")

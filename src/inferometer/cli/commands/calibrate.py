@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 
     from inferometer.core.calibration import Calibration
     from inferometer.core.job import JobResult
-    from inferometer.hub.places.requests import PackedJob
     from inferometer.known.atlas.measurement import SetAside
     from inferometer.measure.calibrate.job import CalibrationJob, CalibrationResult
 
@@ -91,27 +90,7 @@ _FORMAT = (
     help="Remove what was calibrated on this machine, of one engine or of all.",
 )
 @format_option
-def command(  # noqa: PLR0912 - one branch for each thing that can be asked
-    source: str | None,
-    models: tuple[str, ...],
-    cooling: str | None,
-    limit: float | None,
-    runtime: str | None,
-    every: bool,
-    budget: str | None,
-    device_name: str,
-    unit: str | None,
-    dtype: str | None,
-    threads: int | None,
-    out: Path | None,
-    folder: Path | None,
-    place: str | None,
-    no_guard: bool,
-    resume: bool,
-    show: bool,
-    forget: str | None,
-    form: str,
-) -> None:
+def command(form: str, **options: Any) -> None:
     """Measure what predictions for this machine need, and how far off they may be.
 
     \b
@@ -134,51 +113,54 @@ def command(  # noqa: PLR0912 - one branch for each thing that can be asked
     With --from nothing is measured: times that others published, in a CSV file of a form that `inferometer atlas add`
     reads or in the atlas, are fitted for a device that is not at hand. Three models are needed, ten make it good.
     """
+    show, forget, every, place = (options[name] for name in ("show", "forget", "every", "place"))
+    _require_one_of({
+        "--from": options["source"] is not None, "--all": every, "--show": show, "--forget": forget is not None,
+        "--cooling": options["cooling"] is not None,
+    })  # fmt: skip
+    if options["cooling"] is not None or options["limit"] is not None:
+        _fit_cooling(options["cooling"], options["limit"], form)
+        return
+    if options["models"] and (options["source"] is not None or show or forget is not None or place is not None):
+        raise DomainError("--for chooses what is measured on this machine.", remedy="Leave it out.")
+    if options["source"] is not None:
+        _calibrate_from(options, form)
+    elif place is not None:
+        if every or show or forget is not None:
+            raise DomainError(
+                "--all, --show and --forget are about this machine.", remedy="Leave out --on, or run it there."
+            )
+        _calibrate_at(place, options, form)
+    elif show:
+        _show(_folder(options), form)
+    elif forget is not None:
+        _forget(_folder(options), options["runtime"] if forget == _EVERY else forget)
+    elif every:
+        _calibrate_all(options, form)
+    else:
+        _calibrate_here(options, form)
+
+
+def _folder(options: dict[str, Any]) -> Path:
     from inferometer.predict.basis.files import own_folder
 
-    _require_one_of({
-        "--from": source is not None, "--all": every, "--show": show, "--forget": forget is not None,
-        "--cooling": cooling is not None,
-    })  # fmt: skip
-    if cooling is not None or limit is not None:
-        _fit_cooling(cooling, limit, form)
-        return
-    if models and (source is not None or show or forget is not None or place is not None):
-        raise DomainError("--for chooses what is measured on this machine.", remedy="Leave it out.")
-    budget_s = parse_quantity(budget or (_BUDGET_OF_ALL if every else _BUDGET), "s")
-    if source is not None:
-        _calibrate_from(source, device_name, runtime, dtype, out, form)
-        return
-    if place is not None and (every or show or forget is not None):
-        raise DomainError(
-            "--all, --show and --forget are about this machine.", remedy="Leave out --on, or run it there."
-        )
-    if show or forget is not None:
-        kept = folder or own_folder()
-        if forget is None:
-            _show(kept, form)
-        else:
-            _forget(kept, runtime if forget == _EVERY else forget)
-        return
-    asked: dict[str, Any] = {"unit": unit, "dtype": dtype, "threads": threads}
-    if place is not None:
-        if folder is not None:
-            raise DomainError("--folder is for a calibration here: elsewhere the device keeps its own journals.")
-        work = _packed(runtime, budget_s, guarded=not no_guard, fresh=not resume, device=device_name, **asked)
-        _calibrate_at(place, work, out, form)
-        return
-    asked |= {"out": out, "folder": folder or own_folder(), "fresh": not resume, "guarded": not no_guard}
-    asked |= {"models": models} if models else {}
-    if every:
-        if runtime or dtype or out or device_name != "local":
-            raise DomainError(
-                "--all calibrates every engine on this machine, each in its own format.",
-                remedy="Leave out --runtime, --dtype, --device and --out.",
-            )
-        _calibrate_all(budget_s, **asked)
-        _show(asked["folder"], form)
-        return
-    job, result = _measured_here(device_name, runtime=runtime, budget_s=budget_s, **asked)
+    return options["folder"] or own_folder()
+
+
+def _asked_here(options: dict[str, Any]) -> dict[str, Any]:
+    """What a calibration on this machine is asked beside its engine and its time."""
+    chosen = {"models": options["models"]} if options["models"] else {}
+    return chosen | {
+        "unit": options["unit"], "dtype": options["dtype"], "threads": options["threads"], "out": options["out"],
+        "folder": _folder(options), "fresh": not options["resume"], "guarded": not options["no_guard"],
+    }  # fmt: skip
+
+
+def _calibrate_here(options: dict[str, Any], form: str) -> None:
+    budget_s = parse_quantity(options["budget"] or _BUDGET, "s")
+    job, result = _measured_here(
+        options["device_name"], runtime=options["runtime"], budget_s=budget_s, **_asked_here(options)
+    )
     _print_outcome(job, result)
     if result.calibration is not None:
         _print_calibration(result.calibration, result.path, form)
@@ -247,10 +229,16 @@ def _measured_here(device: str, **asked: Any) -> "tuple[CalibrationJob, Calibrat
             return job, calibrate(job, prepared, watch=progress)
 
 
-def _calibrate_all(budget_s: float, **asked: Any) -> None:
+def _calibrate_all(options: dict[str, Any], form: str) -> None:
     """One engine after the other. What one cannot do is said, and the others go on; Ctrl-C ends them all."""
     from inferometer.measure.calibrate.here import installed_engines, shares_of_budget
 
+    if options["runtime"] or options["dtype"] or options["out"] or options["device_name"] != "local":
+        raise DomainError(
+            "--all calibrates every engine on this machine, each in its own format.",
+            remedy="Leave out --runtime, --dtype, --device and --out.",
+        )
+    budget_s, asked = parse_quantity(options["budget"] or _BUDGET_OF_ALL, "s"), _asked_here(options)
     names, done = installed_engines(), 0
     for name, share_s in shares_of_budget(names, budget_s):
         if not share_s:
@@ -269,6 +257,7 @@ def _calibrate_all(budget_s: float, **asked: Any) -> None:
             f"None of {counted(len(names), 'engine')} that can be calibrated here was.",
             remedy="`inferometer runtimes` says how to install engines, `inferometer doctor` looks at the machine.",
         )
+    _show(asked["folder"], form)
 
 
 def _show(folder: Path, form: str) -> None:
@@ -315,24 +304,23 @@ def _forget(folder: Path, named: str | None) -> None:
     say(f"What was calibrated of {what} is forgotten." if gone else f"Nothing was calibrated of {what}.")
 
 
-def _calibrate_from(
-    source: str, device: str, runtime: str | None, dtype: str | None, out: Path | None, form: str
-) -> None:
+def _calibrate_from(options: dict[str, Any], form: str) -> None:
     from inferometer.core.device import is_local
     from inferometer.measure.calibrate.from_table import WHICH, calibrate_from, models_to_measure, save_fit
 
+    device, runtime, dtype = options["device_name"], options["runtime"], options["dtype"]
     if is_local(device) or runtime is None:
         raise DomainError(
             "--from fits a device of the catalog with an engine: name both.",
             remedy="inferometer calibrate --from atlas --device NAME --runtime NAME",
         )
-    if source == WHICH:
+    if options["source"] == WHICH:
         from inferometer.understand.view.calibrations import measuring_table
 
         print_table(measuring_table(models_to_measure(device=device, runtime=runtime, dtype=dtype)), form)
         return
-    fit = calibrate_from(source, device=device, runtime=runtime, dtype=dtype)
-    path = save_fit(fit, out)
+    fit = calibrate_from(options["source"], device=device, runtime=runtime, dtype=dtype)
+    path = save_fit(fit, options["out"])
     _say_set_aside(fit.set_aside)
     for reason, rows in fit.left.most_common(_SHOWN):
         say(f"Not used: {counted(rows, 'row')}: {reason}")
@@ -353,14 +341,17 @@ def _say_set_aside(lines: "Sequence[SetAside]") -> None:
         say(f"  {line.file}, line {line.line}: {line.reason}")
 
 
-def _packed(runtime: str | None, budget_s: float, **asked: Any) -> "PackedJob":
+def _calibrate_at(place: str, options: dict[str, Any], form: str) -> None:
     from inferometer.hub.places.requests import Calibrating, pack_calibration
 
-    line = command_line()
-    return pack_calibration(runtime, Calibrating(budget_s=budget_s, **asked), command=line)
-
-
-def _calibrate_at(place: str, work: "PackedJob", out: Path | None, form: str) -> None:
+    if options["folder"] is not None:
+        raise DomainError("--folder is for a calibration here: elsewhere the device keeps its own journals.")
+    asked = Calibrating(
+        budget_s=parse_quantity(options["budget"] or _BUDGET, "s"), guarded=not options["no_guard"],
+        fresh=not options["resume"], device=options["device_name"], unit=options["unit"], dtype=options["dtype"],
+        threads=options["threads"],
+    )  # fmt: skip
+    work = pack_calibration(options["runtime"], asked, command=command_line())
     require_place(place)
     if waits(place):
         hand_over(place, work)
@@ -368,7 +359,7 @@ def _calibrate_at(place: str, work: "PackedJob", out: Path | None, form: str) ->
     with progress_line(step_text) as progress:
         result = run_elsewhere(place, work, progress)
     if result is not None:
-        print_calibrated(result, out, form)
+        print_calibrated(result, options["out"], form)
 
 
 def print_calibrated(result: "JobResult", out: Path | None, form: str) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Unpack
+from typing import TYPE_CHECKING, Any, cast
 
 import click
 
@@ -87,35 +87,7 @@ _OF_SHAPES = {"model", "out", "form", "weights", "seed", "sizes", "part", "overw
 @trust_option
 @storing_options
 @format_option
-def command(
-    model: str,
-    target: str | None,
-    quantise: str | None,
-    given: tuple[str, ...],
-    out: Path | None,
-    dry: bool,
-    sensitivity: bool,
-    searching: bool,
-    goals: tuple[str, ...],
-    tuning: bool,
-    budget: str,
-    no_measure: bool,
-    force: bool,
-    overwrite: bool,
-    batch: int,
-    prompt: int | None,
-    generate: int | None,
-    image: int | None,
-    sizes: tuple[str, ...],
-    threads: int | None,
-    runs: int | None,
-    seed: int,
-    weights: str,
-    part: str | None,
-    trust: tuple[str, ...],
-    form: str,
-    **options: Unpack[StoringOptions],
-) -> None:
+def command(model: str, target: str | None, form: str, **options: Any) -> None:
     """Make the file that an engine runs: converted, simplified, quantised, and proven step by step.
 
     \b
@@ -142,68 +114,69 @@ def command(
     if target is None:
         others = {str(parameter.name) for parameter in click.get_current_context().command.params} - _OF_SHAPES
         refuse_given(others, "{} is for an engine.", "Say which: --for RUNTIME.")
-        _write_shapes(model, out, form, weights=weights, seed=seed, sizes=parse_sizes(sizes), part=part,
-                      overwrite=overwrite)  # fmt: skip
+        _write_shapes(model, options, form)
         return
     refuse_given({"weights", "part"}, "{} is of a file with random weights.", "Leave out --for, or say --quantise.")
+    dry, goals, tuning, out = (options[name] for name in ("dry", "goals", "tuning", "out"))
+    searching = options["searching"] or bool(goals)
+    request, budget_s = _request(model, target, options), parse_quantity(options["budget"], "s")
+    if tuning and (dry or options["no_measure"] or (searching and not goals)):
+        raise DomainError("Settings are tuned by measuring one file.", remedy="Say --tune alone, or with -o or --goal.")
+    if options["sensitivity"] and not (dry and request.quantise):
+        raise DomainError("Sensitivity is told of one format.", remedy="Say --dry --quantise FORMAT --sensitivity.")
+    if dry:
+        _foretell(request, form, sensitivity=options["sensitivity"])
+    elif searching:
+        _search(request, budget_s, goals, form, tuning=tuning)
+    elif tuning and out is None:
+        _print_tuned(_tuned(None, request, budget_s), form)
+    elif out is None:
+        raise DomainError("There is no file to write.", remedy="Say -o FILE, or --dry to see what there is to gain.")
+    else:
+        _prepare(request, options, budget_s if tuning else None, form)
+
+
+def _request(model: str, target: str, options: dict[str, Any]) -> PrepareRequest:
     from inferometer.core.workload import Workload
     from inferometer.measure.prepare.calibration import RANDOM
     from inferometer.measure.prepare.run import PrepareRequest
 
     runtime, _, device = target.partition("@")
-    request = PrepareRequest(
-        model=model,
-        runtime=runtime,
-        device=device or None,
-        quantise=quantise,
-        calibrate_with=given or (RANDOM,),
-        out=out,
-        overwrite=overwrite,
-        force=force,
-        measure=not no_measure,
-        workload=Workload(batch=batch, prompt=prompt, generate=generate, image=image),
-        sizes=parse_sizes(sizes),
-        threads=threads,
-        runs=runs,
-        seed=seed,
-        trust=trust,
-    )
-    if tuning and (dry or no_measure or (searching and not goals)):
-        raise DomainError("Settings are tuned by measuring one file.", remedy="Say --tune alone, or with -o or --goal.")
-    if sensitivity and not (dry and quantise):
-        raise DomainError("Sensitivity is told of one format.", remedy="Say --dry --quantise FORMAT --sensitivity.")
-    if dry:
-        _foretell(request, form, sensitivity=sensitivity)
-        return
-    budget_s = parse_quantity(budget, "s")
-    if searching or goals:
-        _search(request, budget_s, goals, form, tuning=tuning)
-        return
-    if tuning and out is None:
-        _print_tuned(_tuned(None, request, budget_s), form)
-        return
-    if out is None:
-        raise DomainError("There is no file to write.", remedy="Say -o FILE, or --dry to see what there is to gain.")
-    recorder = recording_from(options, kind="prepare", model=model, runtime=runtime, quantise=quantise or "none")
+    sizes = {name: options[name] for name in ("batch", "prompt", "generate", "image")}
+    same = ("quantise", "out", "overwrite", "force", "threads", "runs", "seed", "trust")
+    return PrepareRequest(
+        model=model, runtime=runtime, device=device or None, calibrate_with=options["given"] or (RANDOM,),
+        measure=not options["no_measure"], workload=Workload(**sizes), sizes=parse_sizes(options["sizes"]),
+        **{name: options[name] for name in same},
+    )  # fmt: skip
+
+
+def _prepare(request: PrepareRequest, options: dict[str, Any], tuning_s: float | None, form: str) -> None:
+    """The file is made, kept with the run that proves it, and shown; then its settings are tuned for so long."""
+    named = {"model": request.model, "runtime": request.runtime, "quantise": request.quantise or "none"}
+    recorder = recording_from(cast("StoringOptions", options), kind="prepare", **named)
     with recorder:
         prepared = _prepared(request)
         _keep(recorder, prepared)
-        settings = _tuned(prepared.artifact, request, budget_s) if tuning and prepared.artifact is not None else None
-        _print(prepared, form, settings)
+        tuned = tuning_s is not None and prepared.artifact is not None
+        _print(prepared, form, _tuned(prepared.artifact, request, tuning_s or 0.0) if tuned else None)
         if not prepared.right:
             wrong = next(row for row in prepared.steps if row.verdict == "wrong")
             raise GateError(f"The step {wrong.name} makes the outputs wrong: {wrong.notes[-1]}.")
     print_run_link(recorder)
 
 
-def _write_shapes(model: str, out: Path | None, form: str, **shapes: Any) -> None:
+def _write_shapes(model: str, options: dict[str, Any], form: str) -> None:
     """A runnable file with random weights in the exact shapes of a model."""
     from inferometer.formats.synth import synthesise
     from inferometer.understand.view.listings import synthesis_table
 
-    if out is None:
+    if options["out"] is None:
         raise DomainError("There is no file to write.", remedy="Say -o FILE; its ending says the format.")
-    made = synthesise(model, out, **shapes)
+    made = synthesise(
+        model, options["out"], weights=options["weights"], seed=options["seed"], sizes=parse_sizes(options["sizes"]),
+        part=options["part"], overwrite=options["overwrite"],
+    )  # fmt: skip
     if form == "json":
         names = ("format", "weights", "parameters", "seed", "note")
         print_document({

@@ -2,7 +2,7 @@
 
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Unpack
+from typing import TYPE_CHECKING, Any, cast
 
 import click
 
@@ -57,15 +57,10 @@ if TYPE_CHECKING:
     from inferometer.measure.bench.loop import Progress
     from inferometer.measure.run.model import MeasureRequest
     from inferometer.measure.run.outcome import MeasuredOutcome
-    from inferometer.measure.run.tolerance import Tolerance
     from inferometer.store.recording import RunRecorder
 
 _BY_FORMATS = "  [default: by the formats]"
 _ON = f"Where to run it: {PLACES}; or the catalog device that the machine is, for the prediction; or both."
-
-
-class ProfileOptions(MeasuringOptions, StoringOptions):
-    """Options that `profile` shares with other commands."""
 
 
 @click.command("profile")
@@ -91,31 +86,7 @@ class ProfileOptions(MeasuringOptions, StoringOptions):
 @verdict_options
 @percentile_option
 @format_option
-def command(
-    model: str,
-    against: str | None,
-    percentiles: tuple[float, ...],
-    predict: bool,
-    places: tuple[str, ...],
-    reference: str | None,
-    reference_model: str | None,
-    outputs_only: bool,
-    relative: str | None,
-    cosine: float | None,
-    top_1: float | None,
-    nll: float | None,
-    dataflow: bool,
-    drawing: Path | None,
-    trace: Path | None,
-    out: Path | None,
-    save_against: Path | None,
-    threshold: str,
-    alpha: float,
-    fail_if: tuple[str, ...],
-    form: str,
-    words: str | None,
-    **options: Unpack[ProfileOptions],
-) -> None:
+def command(model: str, places: tuple[str, ...], form: str, **options: Any) -> None:
     """Measure how fast a model runs here: every layer and every token, on the real runtime.
 
     \b
@@ -137,60 +108,52 @@ def command(
     How far outputs may differ follows from how the formats of both sides round; what was allowed is printed with the
     reason. The exit code is 1 if they differ by more. --outputs-only does that alone, and takes other limits.
     """
-    from inferometer.measure.bench.gate import parse_gate
-
-    if against is None and (fail_if or save_against):
+    if options["against"] is None and (options["fail_if"] or options["save_against"]):
         raise click.UsageError("--fail-if and --save-against need --against.", ctx=click.get_current_context())
     place, device = place_and_device(places)
-    if outputs_only:
-        from inferometer.measure.run.tolerance import Tolerance
-
-        error = None if relative is None else parse_quantity(relative, "1")
-        tolerance = Tolerance(relative=error, cosine=cosine, top_1=top_1, nll=nll)
-        _compare_outputs(model, options, place or device, reference, reference_model, tolerance, form)
+    if options["outputs_only"]:
+        _compare_outputs(model, options, place or device, form)
         return
     refuse_given(_LIMITS, "{} is a limit for --outputs-only.", "Add it; a measurement takes the limits of the formats.")
-    if reference_model is not None and reference is None:
+    beside = _Beside(
+        predict=options["predict"], device=device, against=options["reference"],
+        reference_model=options["reference_model"],
+    )  # fmt: skip
+    if beside.reference_model is not None and beside.against is None:
         raise DomainError(
-            f"--reference is {reference_model!r}, but there is no runtime to run it.", remedy="Add --verify RUNTIME."
+            f"--reference is {beside.reference_model!r}, but there is no runtime to run it.",
+            remedy="Add --verify RUNTIME.",
         )
     if place is not None:
         place = for_hub(place, options["project"], options["name"], options["tags"])
-    recorder = recording_from(options, kind="profile", enabled=not keeps_runs(place), model=model)
-    line = command_line()
-    asked = measurement_from(model, options, command=line, words=words)
-    if against is not None:
-        verdict = _Verdict(
-            gates=tuple(parse_gate(text) for text in fail_if),
-            criteria=criteria_from(threshold, alpha),
-            files=(save_against, out),
-        )
-        _refuse_alone(reference=reference, dataflow=dataflow, drawing=drawing, trace=trace, percentiles=percentiles)
-        if place is not None:
-            raise DomainError(
-                "Two models are measured in turns on this machine only.", remedy=f"Leave --on {place} out."
-            )
-        _measure_against(
-            replace(asked, model=against), asked, recorder, verdict, predict=predict, device=device, form=form
-        )
-        return
-    beside = _Beside(predict=predict, device=device, against=reference, reference_model=reference_model)
-    if place is not None and waits(place):
+    storing = cast("StoringOptions", options)
+    recorder = recording_from(storing, kind="profile", enabled=not keeps_runs(place), model=model)
+    measuring = cast("MeasuringOptions", options)
+    asked = measurement_from(model, measuring, command=command_line(), words=options["words"])
+    if options["against"] is not None:
+        _measure_against(asked, recorder, options, place, beside, form)
+    elif place is not None and waits(place):
         hand_over(place, _packed(asked, beside))
-        return
-    if place is not None and place.startswith("hub:each"):
+    elif place is not None and place.startswith("hub:each"):
         from inferometer.cli.elsewhere import profile_on_each
 
         profile_on_each(place, _packed(asked, beside), form)
-        return
+    else:
+        _measure(asked, beside, place, recorder, options, form)
+
+
+def _measure(
+    asked: "MeasureRequest", beside: "_Beside", place: str | None, recorder: "RunRecorder", options: dict[str, Any],
+    form: str,
+) -> None:  # fmt: skip
     with recorder:
         with progress_recorder(recorder) as progress:
             outcome = _measured(asked, beside, place, progress)
         record(recorder, outcome)
-        if out is not None:
-            _save(out, outcome.profiles)
-        print_measured(outcome.profiles, form, percentiles, dataflow=dataflow)
-        _save_drawings(outcome.profile, drawing, trace)
+        if options["out"] is not None:
+            _save(options["out"], outcome.profiles)
+        print_measured(outcome.profiles, form, options["percentiles"], dataflow=options["dataflow"])
+        _save_drawings(outcome.profile, options["drawing"], options["trace"])
         require_complete(outcome)
     print_run_link(recorder)
 
@@ -204,15 +167,12 @@ _OF_OUTPUTS = {
 }  # fmt: skip
 
 
-def _compare_outputs(
-    model: str,
-    options: ProfileOptions,
-    place: str | None,
-    reference: str | None,
-    reference_model: str | None,
-    tolerance: "Tolerance",
-    form: str,
-) -> None:
+def _compare_outputs(model: str, options: dict[str, Any], place: str | None, form: str) -> None:
+    from inferometer.measure.run.tolerance import Tolerance
+
+    reference, reference_model = options["reference"], options["reference_model"]
+    error = None if options["relative"] is None else parse_quantity(options["relative"], "1")
+    tolerance = Tolerance(relative=error, **{name: options[name] for name in ("cosine", "top_1", "nll")})
     others = {parameter.name or "" for parameter in click.get_current_context().command.params} - _OF_OUTPUTS
     refuse_given(others, "{} is of a measurement, and --outputs-only measures no times.", "Leave one of them out.")
     if reference is None:
@@ -257,54 +217,45 @@ def print_verification(model: str, verification: "Verification", form: str) -> N
         raise GateError(f"The outputs differ from those of {verification.reference}: {verification.reason}.")
 
 
-@frozen
-class _Verdict:
-    """What a comparison is asked for: the conditions, what counts as a difference, and where both profiles go."""
-
-    gates: tuple[Any, ...]
-    criteria: Any
-    files: tuple[Path | None, Path | None]
-
-
-def _refuse_alone(**given: object) -> None:
-    """Options about one profile have no meaning for two."""
-    for name, value in given.items():
-        if value:
-            option = {"reference": "verify", "percentiles": "percentile"}.get(name, name)
-            raise DomainError(
-                f"--{option} is about one model, and --against measures two.", remedy="Leave one of them out."
-            )
+# Options about one profile have no meaning for two.
+_OF_ONE = {"reference": "verify", "dataflow": "dataflow", "drawing": "drawing", "trace": "trace",
+           "percentiles": "percentile"}  # fmt: skip
 
 
 def _measure_against(
-    baseline: "MeasureRequest",
-    asked: "MeasureRequest",
-    recorder: "RunRecorder",
-    verdict: _Verdict,
-    *,
-    predict: bool,
-    device: str | None,
+    asked: "MeasureRequest", recorder: "RunRecorder", options: dict[str, Any], place: str | None, beside: "_Beside",
     form: str,
-) -> None:
+) -> None:  # fmt: skip
     from inferometer.api import measure_pair_and_judge
     from inferometer.measure.bench.compare import compare
+    from inferometer.measure.bench.gate import parse_gate
     from inferometer.measure.run.outcome import outcome_of
 
+    gates = tuple(parse_gate(text) for text in options["fail_if"])
+    criteria = criteria_from(options["threshold"], options["alpha"])
+    for name, option in _OF_ONE.items():
+        if options[name]:
+            raise DomainError(
+                f"--{option} is about one model, and --against measures two.", remedy="Leave one of them out."
+            )
+    if place is not None:
+        raise DomainError("Two models are measured in turns on this machine only.", remedy=f"Leave --on {place} out.")
+    baseline = replace(asked, model=options["against"])
     with recorder:
         with progress_recorder(recorder) as progress:
-            pair = measure_pair_and_judge(baseline, asked, predict=predict, on=device, progress=progress)
+            pair = measure_pair_and_judge(baseline, asked, predict=beside.predict, on=beside.device, progress=progress)
         old, new = map(outcome_of, pair)
         record(recorder, new)
         recorder.keep_below(old.profile)
-        for run, path in zip((old, new), verdict.files, strict=True):
+        for run, path in ((old, options["save_against"]), (new, options["out"])):
             if path is not None:
                 _save(path, run.profiles)
         names = (baseline.model, asked.model)
-        comparison = compare(old.profile, new.profile, criteria=verdict.criteria, names=names)
+        comparison = compare(old.profile, new.profile, criteria=criteria, names=names)
         print_comparisons([comparison], form)
         for run in (old, new):
             require_complete(run)
-        hold_gates(verdict.gates, [comparison])
+        hold_gates(gates, [comparison])
     print_run_link(recorder)
 
 

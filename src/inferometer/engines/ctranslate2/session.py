@@ -17,10 +17,10 @@ from typing import Any
 import numpy as np
 import psutil
 
-from inferometer.core.errors import DomainError, EngineError, UnknownNameError
+from inferometer.core.errors import DomainError, EngineError
 from inferometer.core.json_text import parse_json
 from inferometer.engines.base import Event, Kernel, Opened, Request, Stage, Target, guard
-from inferometer.engines.feeding import Tokenising, alive, require_request
+from inferometer.engines.feeding import Tokenising, alive, require_no_settings, require_request
 from inferometer.engines.host import threads_of
 
 _COMPUTE = {"f32": "float32", "f16": "float16", "bf16": "bfloat16"}
@@ -91,9 +91,7 @@ def _checked(target: Target, name: str) -> Path:
             f"{str(target.path)!r} is no folder of CTranslate2: there is no model.bin in it.",
             remedy="Make one: `inferometer prepare CHECKPOINT --for ctranslate2 -o FOLDER`.",
         )
-    for word, given in (("option", target.options), ("provider", target.providers)):
-        for entry in given:
-            raise UnknownNameError(f"{word} of CTranslate2", entry, (), listing="It has none.")
+    require_no_settings(target, "CTranslate2", listing="It has none.")
     return folder
 
 

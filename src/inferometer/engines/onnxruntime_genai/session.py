@@ -16,10 +16,10 @@ from typing import Any
 
 import numpy as np
 
-from inferometer.core.errors import DomainError, EngineError, FormatError, UnknownNameError
+from inferometer.core.errors import DomainError, EngineError, FormatError
 from inferometer.core.json_text import parse_json
 from inferometer.engines.base import Event, Kernel, Opened, Request, Stage, Target, guard
-from inferometer.engines.feeding import Tokenising, alive, require_request
+from inferometer.engines.feeding import Tokenising, alive, require_no_settings, require_request
 from inferometer.engines.host import threads_of
 from inferometer.engines.onnxruntime.loading import CPU, LoadingPlan, engine_words
 from inferometer.engines.onnxruntime.recorder import SKIP, ProfileRecorder
@@ -140,9 +140,7 @@ def _checked(target: Target, name: str) -> Path:
     folder = folder_of(target.path)
     if target.unit is not None and target.unit.removesuffix(":0") != "cpu":
         raise EngineError(f"ONNX Runtime GenAI is not run on the unit {target.unit!r} here.", remedy="There is: cpu.")
-    for word, given in (("option", target.options), ("provider", target.providers)):
-        for entry in given:
-            raise UnknownNameError(f"{word} of ONNX Runtime GenAI", entry, (), listing="None can be chosen here.")
+    require_no_settings(target, "ONNX Runtime GenAI", listing="None can be chosen here.")
     return folder
 
 

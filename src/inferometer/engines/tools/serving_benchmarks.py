@@ -58,26 +58,30 @@ def _vllm_draft(result: Result) -> Draft:
     draft = Draft(tool="vllm bench serve", measured_at=text(result.get("date")), host=facts(result, *_VLLM_HOST))
     if model := text(result.get("model_id")):
         draft.model = ModelFacts(name=model)
+    _add_run(draft, result, "e2el")
+    if failed := positive(result.get("failed"), "`failed`"):
+        draft.notes.append(f"the times leave out {counted(round(failed), 'failed request')}")
+    return draft
+
+
+def _add_run(draft: Draft, result: Result, latency: str) -> None:
+    """What both clients write under the same names, but for `latency`, the time of a request."""
     firsts, steps = each_request(result)
     add_requests(
         draft,
         first=measured(result, "ttft", firsts),
         step=measured(result, "tpot", steps) or measured(result, "itl", None),
-        whole=measured(result, "e2el", None),
+        whole=measured(result, latency, None),
     )
     draft.headline["tokens_per_s"] = optional(result.get("output_throughput"), "`output_throughput`")
-    completed = positive(result.get("completed"), "`completed`")
+    completed, offered = positive(result.get("completed"), "`completed`"), offered_of(result)
     add_sizes(
         draft,
         prompt=mean_of(result, "total_input_tokens", completed),
         generate=mean_of(result, "total_output_tokens", completed),
-        arrival=_rate(result.get("request_rate")),
+        arrival=offered.rate_per_s,
     )
-    failed = positive(result.get("failed"), "`failed`")
-    add_level(draft, offered_of(result), figures_of(result, "e2el"))
-    if failed:
-        draft.notes.append(f"the times leave out {counted(round(failed), 'failed request')}")
-    return draft
+    add_level(draft, offered, figures_of(result, latency))
 
 
 def measured(result: Result, name: str, samples: tuple[float, ...] | None) -> Measure | None:
@@ -180,23 +184,7 @@ def _sglang_draft(result: Mapping[str, Any]) -> Draft:
     draft = Draft(tool="SGLang bench_serving", host=facts(result, *_SGLANG_HOST))
     if (backend := text(result.get("backend"))) and backend.startswith("sglang"):
         draft.runtime = "sglang"
-    firsts, steps = each_request(result)
-    add_requests(
-        draft,
-        first=measured(result, "ttft", firsts),
-        step=measured(result, "tpot", steps) or measured(result, "itl", None),
-        whole=measured(result, "e2e_latency", None),
-    )
-    draft.headline["tokens_per_s"] = optional(result.get("output_throughput"), "`output_throughput`")
-    completed = positive(result.get("completed"), "`completed`")
-    offered = offered_of(result)
-    add_sizes(
-        draft,
-        prompt=mean_of(result, "total_input_tokens", completed),
-        generate=mean_of(result, "total_output_tokens", completed),
-        arrival=offered.rate_per_s,
-    )
-    add_level(draft, offered, figures_of(result, "e2e_latency"))
+    _add_run(draft, result, "e2e_latency")
     return draft
 
 

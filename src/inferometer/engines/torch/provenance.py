@@ -18,6 +18,7 @@ from hashlib import sha256
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from inferometer.core.cache import write_whole
 from inferometer.core.json_text import parse_json
 
 if TYPE_CHECKING:
@@ -114,10 +115,7 @@ def _key(code: str, names: frozenset[str]) -> str:
 def _write(path: Path, calls: Calls) -> None:
     """Whole or not at all: another process may read it. What cannot be kept is made again next time."""
     with suppress(OSError):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        half = path.with_suffix(f".{id(calls)}.part")
-        half.write_text(json.dumps(calls), encoding="utf-8")
-        half.replace(path)
+        write_whole(path, json.dumps(calls).encode())
 
 
 def _read(path: Path) -> Calls:

@@ -108,7 +108,7 @@ class NetworkPackage:
 
 
 def installed(package: str) -> bool:
-    return all(find_spec(module) is not None for module in PACKAGES[package].needs)
+    return package in PACKAGES and all(find_spec(module) is not None for module in PACKAGES[package].needs)
 
 
 def usual_image(package: NetworkPackage, name: str) -> int:
@@ -220,23 +220,6 @@ def _torchvision_usual(name: str) -> tuple[int, int, int]:
     return 3, side, side
 
 
-def _benchmarked(prefix: str) -> NetworkPackage:
-    """Networks that are defined here: of benchmarks whose own definitions are no module of Python."""
-
-    def networks() -> Any:
-        from inferometer.formats.networks.benchmarked import NETWORKS  # noqa: PLC0415 - brings torch
-
-        return NETWORKS
-
-    return NetworkPackage(
-        name=prefix,
-        needs=("torch",),
-        names=lambda: tuple(name.partition(":")[2] for name in networks() if name.startswith(f"{prefix}:")),
-        build=lambda name, _image: networks()[f"{prefix}:{name}"][0](),
-        usual=lambda name: (3, *networks()[f"{prefix}:{name}"][1]),
-    )
-
-
 PACKAGES = {
     "timm": NetworkPackage(
         name="timm", needs=("torch", "timm"), names=_timm_names, build=_timm_build, usual=_timm_usual
@@ -248,8 +231,6 @@ PACKAGES = {
         build=_torchvision_build,
         usual=_torchvision_usual,
     ),
-    "ncnn": _benchmarked("ncnn"),
-    "openvino": _benchmarked("openvino"),
 }
 
 
@@ -273,10 +254,11 @@ def read_network(asked: NetworkName, *, image: int | None = None) -> Graph:
         return _described(traced(module, (pixels,), name=str(asked)), shape[-1])
     if shipped is None:
         raise _unknown(asked)
-    sizes = ", ".join(map(str, shipped.images))
+    at_hand = f"{asked} is at hand for images of {', '.join(map(str, shipped.images))} pixels, and not of {side}"
+    if asked.package not in PACKAGES:  # of a benchmark, whose own definition is no module of Python
+        raise DomainError(f"{at_hand}.", remedy="Ask for one of these sizes.")
     raise MissingDependencyError(
-        f"{asked} is at hand for images of {sizes} pixels, and not of {side}; another size needs {asked.package}, "
-        "which is not installed.",
+        f"{at_hand}; another size needs {asked.package}, which is not installed.",
         remedy=f"pip install 'inferometer[torch]' {asked.package}, or ask for one of these sizes.",
     )
 

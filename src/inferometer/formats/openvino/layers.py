@@ -108,14 +108,18 @@ def _convolution(site: LayerSite) -> list[Node]:
 
 
 def _grouped(site: LayerSite) -> list[Node]:
-    """Weights are [groups, out, in, …] here and [groups × out, in, …] in ONNX."""
-    groups, out, *rest = site.dims(1)
-    if groups is None or out is None or None in rest:
+    return _in_groups(site, "Conv", _window(site))
+
+
+def _in_groups(site: LayerSite, kind: str, window: dict[str, Any]) -> list[Node]:
+    """Weights are [groups, out, in, …] here and [groups × out, in, …] in ONNX; transposed, in stands before out."""
+    groups, first, *rest = site.dims(1)
+    if groups is None or first is None or None in rest:
         return [site.node(site.layer.type, domain=DOMAIN)]
     flat = site.inner("weights")
-    shape = site.store((groups * out, *(size for size in rest if size is not None)))
+    shape = site.store((groups * first, *(size for size in rest if size is not None)))
     turn = site.node("Reshape", (site.inputs[1], shape), (flat,), part="weights")
-    return [turn, site.node("Conv", (site.inputs[0], flat), group=groups, **_window(site))]
+    return [turn, site.node(kind, (site.inputs[0], flat), group=groups, **window)]
 
 
 def _transposed(site: LayerSite) -> list[Node]:
@@ -125,13 +129,7 @@ def _transposed(site: LayerSite) -> list[Node]:
         window["output_shape"] = asked
     if site.layer.type == "ConvolutionBackpropData":
         return [site.node("ConvTranspose", site.inputs[:2], group=1, **window)]
-    groups, given, *rest = site.dims(1)
-    if groups is None or given is None or None in rest:
-        return [site.node(site.layer.type, domain=DOMAIN)]
-    flat = site.inner("weights")
-    shape = site.store((groups * given, *(size for size in rest if size is not None)))
-    turn = site.node("Reshape", (site.inputs[1], shape), (flat,), part="weights")
-    return [turn, site.node("ConvTranspose", (site.inputs[0], flat), group=groups, **window)]
+    return _in_groups(site, "ConvTranspose", window)
 
 
 def _pool(site: LayerSite) -> list[Node]:

@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from inferometer.core import notices
+from inferometer.core.cache import held_alone
 from inferometer.core.codec import decode, encode
 from inferometer.core.errors import InferometerError
 from inferometer.core.job import Job, JobEvent, JobResult
@@ -107,24 +108,16 @@ def run_folder(folder: Path, own: Path | None = None) -> JobResult:
 @contextmanager
 def alone(lock: Path, tell: Callable[[str], None], sleep: Callable[[float], None] = time.sleep) -> Iterator[None]:
     """One job of a place at a time: two at once would measure each other. The lock ends with its process."""
-    try:
-        import fcntl  # noqa: PLC0415 - POSIX only; elsewhere jobs are not kept apart
-    except ImportError:
-        yield
-        return
-    with lock.open("ab") as file:
-        waits = False
-        while True:
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except OSError:
-                if not waits:
-                    tell("Another job is being measured there: waiting for its end.")
-                waits = True
-                sleep(_LOOK_S)
-            else:
-                break
-        yield
+    waits = False
+    while True:
+        with held_alone(lock) as mine:
+            if mine:
+                yield
+                return
+        if not waits:
+            tell("Another job is being measured there: waiting for its end.")
+        waits = True
+        sleep(_LOOK_S)
 
 
 class _Watch:

@@ -9,6 +9,7 @@ from dataclasses import field
 from pathlib import Path
 from typing import Any
 
+from inferometer.core.cache import held_alone
 from inferometer.core.errors import DomainError
 from inferometer.core.frozen import frozen
 from inferometer.hub.agent.facts import registration
@@ -85,21 +86,13 @@ class HubAgent:
 
     @contextmanager
     def _only_one(self) -> Iterator[None]:
-        """Two agents of one name and folder would take each other's jobs. The lock ends with its process."""
-        self._state.mkdir(parents=True, exist_ok=True)
-        with (self._state / "lock").open("ab") as file:
-            try:
-                import fcntl  # noqa: PLC0415 - POSIX only
-            except ImportError:
-                yield
-                return
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except OSError:
+        """Two agents of one name and folder would take each other's jobs."""
+        with held_alone(self._state / "lock") as mine:
+            if not mine:
                 raise DomainError(
                     f"An agent called {self._plan.name!r} runs on this machine already.",
                     remedy="Stop it, or choose another name with --name.",
-                ) from None
+                )
             yield
 
     def _register(self, *, first: bool = False) -> None:

@@ -10,6 +10,7 @@ import hashlib
 import re
 import threading
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from functools import cache
 from html import escape
 from importlib import import_module
@@ -21,6 +22,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 
+from inferometer.core.cache import write_whole
 from inferometer.core.errors import DomainError, MissingDependencyError
 from inferometer.core.frozen import frozen
 from inferometer.core.settings import cache_folder
@@ -178,16 +180,6 @@ def vega_bundle(folder: Path | None = None) -> bytes:
         if path.is_file():
             return path.read_bytes()
         bundle: bytes = import_module("vl_convert").javascript_bundle().encode()
-        _cache(path, bundle)
+        with suppress(OSError):  # a cache that may only be read is no error
+            write_whole(path, bundle)
     return bundle
-
-
-def _cache(path: Path, data: bytes) -> None:
-    """Write it beside its place and move it, so that nobody reads half a script. A read-only cache is no error."""
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        partial = path.with_suffix(f".{hashlib.sha256(data).hexdigest()[:8]}.part")
-        partial.write_bytes(data)
-        partial.replace(path)
-    except OSError:
-        return

@@ -3,6 +3,7 @@
 import os
 from pathlib import Path
 
+from inferometer.core.cache import write_whole
 from inferometer.core.codec import decode, encode
 from inferometer.core.errors import FormatError, InferometerError, SchemaError
 from inferometer.core.profile import Profile, Run
@@ -43,12 +44,9 @@ def require_room(path: Path) -> None:
 
 def save_profile(profile: Profile, path: Path) -> None:
     require_room(path)
-    partial = path.with_name(f"{path.name}.partial")
     try:
-        partial.write_bytes(encode(profile, indent=2) + b"\n")
-        partial.replace(path)
+        write_whole(path, encode(profile, indent=2) + b"\n")
     except OSError as error:
-        partial.unlink(missing_ok=True)
         raise InferometerError(
             f"The result could not be written to {path} ({error.strerror or error}); what was there is unchanged.",
             remedy="Make room or choose another folder; the result is printed in full with --format json.",

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
+from inferometer.core.cache import held_alone
 from inferometer.core.errors import EngineError, InferometerError
 from inferometer.core.frozen import frozen
 from inferometer.measure.bench.loop import LoopProgress
@@ -128,21 +129,13 @@ class CalibrationJournal:
 
     @contextmanager
     def held(self) -> Iterator[None]:
-        """No other run may write to it meanwhile: rounds of two would be counted as one's. It ends with the process."""
-        try:
-            import fcntl  # noqa: PLC0415 - POSIX only; elsewhere two runs are not kept apart
-        except ImportError:
-            yield
-            return
-        self.folder.mkdir(parents=True, exist_ok=True)
-        with (self.folder / "lock").open("ab") as file:
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except OSError:
+        """No other run may write to it meanwhile: rounds of two would be counted as one's."""
+        with held_alone(self.folder / "lock") as alone:
+            if not alone:
                 raise EngineError(
                     f"Another calibration writes to {self.folder}.",
                     remedy="Wait for its end, or give another --folder.",
-                ) from None
+                )
             yield
 
     def clear(self) -> None:

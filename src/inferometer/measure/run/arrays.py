@@ -10,22 +10,20 @@ from statistics import median
 from typing import Any, cast
 
 from inferometer.core.errors import EngineError
-from inferometer.core.profile import Environment
 from inferometer.engines.base import Kernel, Runtime, Session, instrumented_again, look_at_host
 from inferometer.known.machine.counters import HardwareCounters, hardware_counters
 from inferometer.known.machine.detect import LocalMachine
-from inferometer.known.machine.health.host_calls import host_call_s
 from inferometer.measure.bench.energy import MeteredSubject
 from inferometer.measure.bench.guard import Guard, NoGuard
 from inferometer.measure.bench.loop import LoopProgress, LoopSamples, collect
 from inferometer.measure.bench.subject import FunctionSubject, RunOutcome, Stopwatch, calls_for
+from inferometer.measure.run.around import Around
 from inferometer.measure.run.energy import CaseEnergy
 from inferometer.measure.run.inputs import make_inputs
 from inferometer.measure.run.order import MeasureOrder
-from inferometer.measure.run.raw import MemoryReadings, Shape, StepCounters, Tell
+from inferometer.measure.run.raw import Shape, StepCounters, Tell
 from inferometer.measure.run.turns import Turns
 from inferometer.measure.spans.energy import NO_ENERGY, EnergyMeter, energy_meter
-from inferometer.measure.spans.meters import process_memory
 
 _STEPS = (5, 50)  # instrumented steps, at least and at most
 _WARM = 2  # instrumented steps before the first that counts
@@ -43,10 +41,7 @@ def measure_arrays(
 ) -> None:
     """Report each result as soon as it is there: if the engine crashes later, the parent has it already."""
     with closing(Turns(order.turns)) as turns:  # the other goes on as soon as this one has ended
-        guard = Guard() if order.guarded else NoGuard()
-        first_look = guard.before(retries=order.plan.retries) if isinstance(guard, Guard) else None
-        gauge = process_memory()
-        before = gauge.read().current
+        around = Around(order, tell)
         meter = energy_meter(LocalMachine()).at_rest() if order.energy else None
         counters = hardware_counters()  # before the engine makes threads, which are then counted too
         with (
@@ -55,35 +50,22 @@ def measure_arrays(
         ):
             tell("opened", session.opened)
             feed_session(order, session)
-            opened = gauge.read().current
+            around.opened()
             start = clock()
             session.step()
             tell("first_s", clock() - start)
             tell("opened", session.opened)  # an engine may compile on the first step
-            restarted = gauge.restart()
-            host_s = None if session.opened.unit == "cpu" else host_call_s()
+            around.begin(session.opened.unit)
             subject = _metered(order, session, meter)
             modules_s: list[float] = []
             looking = partial(look_at_host, session, modules_s)
-            clean = _clean(order, runtime, subject, guard, tell=tell, turns=turns, look=looking)
+            clean = _clean(order, runtime, subject, around.guard, tell=tell, turns=turns, look=looking)
             turns.next()
-            peak = gauge.read().peak if restarted else None
-            device = getattr(session, "memory_peak_bytes", None)
-            tell(
-                "memory",
-                MemoryReadings(before_bytes=before, opened_bytes=opened, peak_bytes=peak, device_peak_bytes=device),
-            )
+            around.tell_memory(session)
             tell("clean", clean)
             if launches := getattr(session, "launches_s", ()):
                 tell("launch_s", median(launches))
-            if isinstance(guard, Guard) and first_look is not None:
-                tell("environment", guard.environment(first_look, clean.disturbances, guard.after(first_look)))
-            else:
-                tell("environment", Environment())
-            if host_s is not None:  # a device may wait for its host: the figure belongs to the run
-                tell("host_call_s", min(host_s, host_call_s()))  # of two looks, since others only ever add to one
-            if modules_s:
-                tell("host_module_s", median(modules_s))
+            around.tell_surroundings(clean.disturbances, modules_s)
             if meter is not None:
                 measured = subject.energy("forward", unit=session.opened.unit)
                 joules = {} if measured.energy_j is None else {"forward": measured.energy_j}

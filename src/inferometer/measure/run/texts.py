@@ -9,7 +9,6 @@ from typing import Any, cast
 
 from inferometer.core.errors import InferometerError
 from inferometer.core.frozen import frozen
-from inferometer.core.profile import Environment
 from inferometer.core.request import RUN, kept_steps
 from inferometer.engines.base import (
     Event,
@@ -21,15 +20,14 @@ from inferometer.engines.base import (
     look_at_host,
 )
 from inferometer.known.machine.detect import LocalMachine
-from inferometer.known.machine.health.host_calls import host_call_s
-from inferometer.measure.bench.guard import FirstLook, Guard, NoGuard
+from inferometer.measure.bench.guard import Guard, NoGuard
 from inferometer.measure.bench.loop import Disturbance, LoopProgress
+from inferometer.measure.run.around import Around
 from inferometer.measure.run.energy import TextEnergy
 from inferometer.measure.run.order import MeasureOrder, TextOrder
-from inferometer.measure.run.raw import Generation, MemoryReadings, Shape, Tell, event_seconds
+from inferometer.measure.run.raw import Generation, Shape, Tell, event_seconds
 from inferometer.measure.run.turns import Turns
 from inferometer.measure.spans.energy import NO_ENERGY, EnergyMeter, energy_meter
-from inferometer.measure.spans.meters import process_memory
 
 FEWEST = 3  # generations of each length, however long they take
 _FEWEST_INSTRUMENTED = 16  # tokens of an instrumented generation, however long they take
@@ -44,49 +42,32 @@ def measure_text(
     order: MeasureOrder, runtime: Runtime, tell: Tell, *, clock: Callable[[], float] = time.perf_counter
 ) -> None:
     with closing(Turns(order.turns)) as turns:  # the other goes on as soon as this one has ended
-        guard = Guard() if order.guarded else NoGuard()
-        first_look = guard.before(retries=order.plan.retries) if isinstance(guard, Guard) else None
-        gauge = process_memory()
-        before = gauge.read().current
+        around = Around(order, tell)
         disturbances: list[Disturbance] = []
         meter = energy_meter(LocalMachine()).at_rest() if order.energy else NO_ENERGY
         with closing(cast("TextSession", runtime.open(replace(order.target, watched=order.shape)))) as session:
             tell("opened", session.opened)
-            opened = gauge.read().current
-            restarted = gauge.restart()
+            held = around.opened()
             used = meter.for_unit(session.opened.unit)
-            host_s = None if session.opened.unit == "cpu" else host_call_s()
-            scene = _Scene(order=order, session=session, guard=guard, tell=tell, clock=clock, meter=used, turns=turns)
+            around.begin(session.opened.unit)
+            scene = _Scene(
+                order=order, session=session, guard=around.guard, tell=tell, clock=clock, meter=used, turns=turns
+            )  # fmt: skip
             for number, text in enumerate(order.text):
                 disturbances += scene.repeat(text, first=number == 0)
             turns.next()
             tell("opened", session.opened)  # compilation on the way is known only now
-            peak = gauge.read().peak if restarted else None
-            device = getattr(session, "memory_peak_bytes", None)
-            tell(
-                "memory",
-                MemoryReadings(before_bytes=before, opened_bytes=opened, peak_bytes=peak, device_peak_bytes=device),
-            )
-            tell("environment", _environment(guard, first_look, disturbances))
-            if host_s is not None:  # a device may wait for its host: the figure belongs to the run
-                tell("host_call_s", min(host_s, host_call_s()))  # of two looks, since others only ever add to one
-            if scene.modules_s:
-                tell("host_module_s", median(scene.modules_s))
+            around.tell_memory(session)
+            around.tell_surroundings(tuple(dict.fromkeys(disturbances)), scene.modules_s)
             if order.outputs is not None:
                 _keep(order, runtime, session, tell)
             wanted = order.shape and runtime.capabilities.per_op
             again = instrumented_again(session) if wanted else None
-            beside = wanted and (again is not None or _room_for_two(opened - before))
+            beside = wanted and (again is not None or _room_for_two(held))
             if beside:
                 _instrumented(order, again or _opened_again(order, runtime), tell, clean=session, step_s=scene.step_s)
         if wanted and not beside:
             _instrumented(order, _opened_again(order, runtime), tell, clean=None, step_s=scene.step_s)
-
-
-def _environment(guard: Guard | NoGuard, first_look: FirstLook | None, disturbances: list[Disturbance]) -> Environment:
-    if not isinstance(guard, Guard) or first_look is None:
-        return Environment()
-    return guard.environment(first_look, tuple(dict.fromkeys(disturbances)), guard.after(first_look))
 
 
 def prompt_ids(session: TextSession, text: TextOrder, seed: int) -> tuple[int, ...]:

@@ -15,6 +15,7 @@ from typing import Any
 
 import msgspec
 
+from inferometer.core import cache
 from inferometer.core.codec import Schema, decode, require_schema
 from inferometer.core.errors import FormatError, InferometerError, SchemaError
 from inferometer.core.trace import Trace
@@ -103,16 +104,10 @@ def _beside(path: Path) -> Path:
 
 
 def write_whole(path: Path, chunks: Iterable[bytes]) -> None:
-    """A file that is there whole or not at all: written beside its place and then moved there."""
-    beside = _beside(path)
+    """A file that the user asked for, there whole or not at all; if it cannot be written, a sentence says why."""
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with beside.open("wb") as file:
-            file.writelines(chunks)
-        beside.replace(path)
+        cache.write_whole(path, chunks)
     except OSError as error:
-        with suppress(OSError):
-            beside.unlink(missing_ok=True)
         raise write_failed(path, error) from error
 
 

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from inferometer.core import settings
+from inferometer.core.cache import write_whole
 from inferometer.core.calibration import Calibration
 from inferometer.core.errors import FormatError, SchemaError
 
@@ -69,11 +70,8 @@ def write_calibration(calibration: Calibration, target: Path) -> Path:
 
     calibration = sealed(calibration)
     path = target if target.suffix == ".json" else target / file_name(calibration)
-    partial = path.with_name(f".{path.name}.part")
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        partial.write_bytes(encode(calibration, indent=1) + b"\n")
-        partial.replace(path)
+        write_whole(path, encode(calibration, indent=1) + b"\n")
     except OSError as error:
         raise FormatError(f"{path} cannot be written: {error.strerror or error}.") from None
     return path

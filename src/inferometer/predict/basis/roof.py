@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
+from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from math import ceil
@@ -16,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from inferometer.core.cache import write_whole
 from inferometer.core.device import Device, Roof, Sourced, is_local
 from inferometer.core.errors import InferometerError, MissingDependencyError
 from inferometer.core.notices import tell
@@ -275,13 +277,8 @@ def _store_roof(path: Path, roof: Roof) -> None:
     """If it cannot be written, all that is lost is the second it takes to measure again."""
     from inferometer.core.codec import encode  # noqa: PLC0415 - as above
 
-    partial = path.with_suffix(".part")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        partial.write_bytes(encode(roof, indent=1))
-        partial.replace(path)
-    except OSError:
-        return
+    with suppress(OSError):
+        write_whole(path, encode(roof, indent=1))
 
 
 def _better(kept: Roof | None, roof: Roof) -> Roof:

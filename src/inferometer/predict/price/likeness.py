@@ -3,7 +3,7 @@
 A model's *effect* is what it takes over what its work says. Siblings share it: a bigger EfficientNet errs as the
 smaller ones do. So the effect of a model is a Gaussian process over features of its graph: sizes and shares of work by
 class. Measurements of the model itself count most, those with its engine and formats more than others.
-`calibrate.priors.effects` solves for the pulls of the models at hand; here they are added up for one that is asked.
+`workshop.priors.hierarchy` solves for the pulls of the models at hand; here they are added up for one that is asked.
 """
 
 from __future__ import annotations

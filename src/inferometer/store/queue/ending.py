@@ -17,7 +17,15 @@ from inferometer.store import names, writing
 from inferometer.store.finding import value_of
 from inferometer.store.queue import devices, events, shares
 from inferometer.store.queue.leasing import held_row, others_can
-from inferometer.store.queue.rows import devices_of, job_of, no_job, packed_result, unpacked_job, unpacked_result
+from inferometer.store.queue.rows import (
+    devices_of,
+    job_of,
+    locked_job,
+    no_job,
+    packed_result,
+    unpacked_job,
+    unpacked_result,
+)
 from inferometer.store.queue.values import HELD, DeviceFault, JobRow, LeaseCheck, Moment
 from inferometer.store.queue.wanted import fits
 from inferometer.store.queue.wanted import read as read_wanted
@@ -85,9 +93,7 @@ def finish(connection: Connection, job_id: str, lease_id: str, brought: Finished
     A lease that ran out may still bring its result, as long as no other device has taken the job meanwhile. Nothing is
     raised for an answer that is refused: that it came is written down.
     """
-    row = connection.execute(select(fleet_jobs).where(fleet_jobs.c.id == job_id).with_for_update()).first()
-    if row is None:
-        raise no_job(connection, job_id)
+    row = locked_job(connection, job_id)
     if row.lease != lease_id or row.state not in {"queued", *HELD} or brought.device not in {None, row.device}:
         return _not_taken(connection, row, lease_id, brought, moment)
     if brought.check is not None:
@@ -352,9 +358,7 @@ def lack_file(connection: Connection, sha256: str, job_id: str, now_us: int) -> 
 
 def cancel(connection: Connection, job_id: str, *, by: str, now_us: int) -> JobRow:
     """One that waits ends here; one that runs is told to stop at its next sign of life. May be repeated."""
-    row = connection.execute(select(fleet_jobs).where(fleet_jobs.c.id == job_id).with_for_update()).first()
-    if row is None:
-        raise no_job(connection, job_id)
+    row = locked_job(connection, job_id)
     if row.state == "queued":
         result = _without_result(row, "stopped", f"It was cancelled by {by} before it was measured.")
         _end(connection, row, result, now_us, {"cancel_us": now_us})

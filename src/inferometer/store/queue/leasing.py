@@ -29,7 +29,7 @@ from inferometer.store.queue.rows import (
     job_row,
     jobs_query,
     labels_of,
-    no_job,
+    locked_job,
     packed_job,
     unpacked_job,
     working_for,
@@ -336,9 +336,7 @@ def held_row(connection: Connection, job_id: str, lease_id: str, device: str | N
 
     `device` is the one that speaks: a lease is of no use to another.
     """
-    row = connection.execute(select(fleet_jobs).where(fleet_jobs.c.id == job_id).with_for_update()).first()
-    if row is None:
-        raise no_job(connection, job_id)
+    row = locked_job(connection, job_id)
     if row.lease != lease_id or row.state not in HELD or device not in {None, row.device}:
         raise LeaseLostError(f"Job {job_id} is not leased under {lease_id} any more: it is {row.state}.")
     return row

@@ -67,6 +67,14 @@ def no_job(connection: Connection, job: str, sight: Sight | None = None) -> Unkn
     return UnknownNameError("job", job, known, listing="The hub's page /fleet/queue lists them.")
 
 
+def locked_job(connection: Connection, job: str) -> Any:
+    """The row of a job that no other connection changes before this one has ended."""
+    row = connection.execute(select(fleet_jobs).where(fleet_jobs.c.id == job).with_for_update()).first()
+    if row is None:
+        raise no_job(connection, job)
+    return row
+
+
 def devices_of(
     connection: Connection, sight: Sight | None = None, *, facts: bool = True, project: int | None = None
 ) -> tuple[FleetDevice, ...]:

@@ -4,7 +4,7 @@
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import fields
+from dataclasses import asdict, fields
 from functools import partial
 from typing import Any
 
@@ -515,6 +515,26 @@ def environment_groups(profile: Profile) -> list[tuple[str, list[tuple[str, str]
         ]  # fmt: skip
     known = ((title, [(n, environment_text(v)) for n, v in rows if v is not None]) for title, rows in groups.items())
     return [(title, rows) for title, rows in known if rows]
+
+
+def facts_of(profile: Profile) -> dict[str, str]:
+    """What was asked for and what it ran on, a name each, so that two profiles can be held side by side."""
+    environment, workload = profile.environment, profile.workload
+    machine = environment.machine if environment else None
+    facts: dict[str, Any] = {
+        "kind": profile.kind, "model": profile.model.name, "formats": formats_of(profile) or None,
+        "device": profile.device.title or profile.device.name, "machine": machine.title() if machine else None,
+        "runtime": profile.runtime, **{name: getattr(workload, name) for name in _SIZES},
+        **{name: count for name, count in asdict(workload.parallel).items() if count > 1}, **profile.sizes,
+    }  # fmt: skip
+    if environment is not None:
+        facts |= {"threads": environment.threads, **{f"version of {k}": v for k, v in environment.versions.items()}}
+        facts |= {f"host: {name.replace('_', ' ')}": environment_text(v) for name, v in environment.host.items()}
+        if environment.disturbed is not None:
+            facts["machine was"] = "disturbed" if environment.disturbed else "quiet"
+    if (made := profile.provenance) is not None:
+        facts |= {"tool": f"{made.tool} {made.version}", "command": made.command}
+    return {name: str(value) for name, value in facts.items() if value is not None}
 
 
 def _humane(name: str, value: Any) -> tuple[str, Any]:

@@ -85,6 +85,13 @@ def test_a_size_that_is_not_shipped_needs_the_package():
 
 
 @pytest.mark.usefixtures("bare")
+def test_a_benchmarks_network_has_the_sizes_that_it_came_with():
+    assert read("ncnn:mobilenet_ssd@416").inputs[0].shape[-2:] == (416, 416)
+    with pytest.raises(DomainError, match=r"at hand for images of 160, .* and not of 97.* one of these sizes"):
+        read("ncnn:mobilenet_ssd", image=97)
+
+
+@pytest.mark.usefixtures("bare")
 def test_two_sizes_are_one_too_many():
     with pytest.raises(DomainError, match="Give one size"):
         read("timm:resnet18@224", image=288)

@@ -159,10 +159,10 @@ def test_a_full_disk_leaves_what_was_there(tmp_path, monkeypatch):
     save_profile(run_of(noisy(1.0)), path)
     before = path.read_bytes()
 
-    def full(self, data):
+    def full(self, target):
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(Path, "write_bytes", full)
+    monkeypatch.setattr(Path, "replace", full)
     with pytest.raises(InferometerError, match=r"No space left on device.*unchanged.*Make room"):
         save_profile(run_of(noisy(2.0)), path)
     assert path.read_bytes() == before

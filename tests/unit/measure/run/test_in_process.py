@@ -18,7 +18,7 @@ from inferometer.engines.base import Event, Kernel, Target
 from inferometer.measure.bench.guard import Guard, NoGuard
 from inferometer.measure.bench.loop import Disturbance, LoopProgress
 from inferometer.measure.bench.plan import Plan
-from inferometer.measure.run import arrays, texts
+from inferometer.measure.run import around, arrays, texts
 from inferometer.measure.run import model as running
 from inferometer.measure.run.assemble import MeasuredSubject
 from inferometer.measure.run.child import carry_out
@@ -68,8 +68,7 @@ def test_every_length_is_warmed_up_and_repeated_as_often_as_the_plan_says(tmp_pa
 
 @pytest.mark.parametrize(("unit", "figures"), [("cpu", []), ("gpu", [3e-6])])
 def test_a_run_on_a_device_says_how_fast_its_host_is(tmp_path, monkeypatch, unit, figures):
-    for module, looks in ((arrays, [3e-6, 9e-6]), (texts, [5e-6, 3e-6])):
-        monkeypatch.setattr(module, "host_call_s", partial(looks.pop, 0))
+    monkeypatch.setattr(around, "host_call_s", partial([5e-6, 3e-6, 3e-6, 9e-6].pop, 0))
     clock, heard = FakeClock(), []
     path = write_text(tmp_path / "text.fake", layers=LAYERS)
     target = Target(path=path, format="fake", text=True, context=64, unit=unit)
@@ -88,8 +87,7 @@ def test_a_run_on_a_device_says_how_fast_its_host_is(tmp_path, monkeypatch, unit
 @pytest.mark.parametrize("text", [True, False])
 def test_a_host_is_looked_at_between_runs_where_the_engine_can_tell(tmp_path, monkeypatch, text):
     looks = iter(range(1, 1000))
-    for kind in (texts, arrays):
-        monkeypatch.setattr(kind, "host_call_s", lambda: 1e-6)
+    monkeypatch.setattr(around, "host_call_s", lambda: 1e-6)
     monkeypatch.setattr(arrays, "_TELL_S", 0.0)
     clock, heard = FakeClock(), []
     write, measure = (write_text, texts.measure_text) if text else (write_arrays, arrays.measure_arrays)
@@ -140,7 +138,7 @@ class Watch(NoGuard):
 
 def test_a_disturbed_generation_is_repeated_while_retries_last(tmp_path, monkeypatch):
     seen = (Disturbance(when="during", code="cpu-busy", found="a backup ran"),)
-    monkeypatch.setattr(texts, "NoGuard", lambda: Watch(seen, (), seen, seen))
+    monkeypatch.setattr(around, "NoGuard", lambda: Watch(seen, (), seen, seen))
     heard = told(tmp_path, Plan(runs=3, seconds=0.0, retries=2), CASE, shape=False)
     assert [bool(one.disturbed) for one in kept(heard)] == [False, True, False]
 
@@ -400,7 +398,7 @@ def test_a_guarded_run_tells_what_the_guard_saw(tmp_path, monkeypatch, module):
         def environment(self, first, during=(), after=()):
             return first, tuple(during), tuple(after)
 
-    monkeypatch.setattr(module, "Guard", Guarded)
+    monkeypatch.setattr(around, "Guard", Guarded)
     plan = Plan(warmup=1, runs=3, seconds=0.0, calls=1, retries=2)
     clock, heard = FakeClock(), []
     if module is arrays:

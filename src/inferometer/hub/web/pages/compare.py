@@ -1,7 +1,6 @@
 """The values for the compare page: every run against the first, the baseline, and what differs between them."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
 from itertools import cycle
 from typing import Any
 from urllib.parse import urlencode
@@ -16,7 +15,7 @@ from inferometer.understand.changes import changes_between, sentence_of
 from inferometer.understand.view.charts.render import COLOURS
 from inferometer.understand.view.charts.samples import difference_chart
 from inferometer.understand.view.measured import comparison_table, metric_row, verdict_text
-from inferometer.understand.view.page import environment_text
+from inferometer.understand.view.page import facts_of
 from inferometer.understand.view.phrases import formats_of
 
 _MOST_LAYERS = 500
@@ -174,34 +173,14 @@ def _matrix(comparisons: Sequence[Comparison]) -> list[dict[str, Any]]:
 
 def differing_facts(runs: Sequence[Run]) -> list[tuple[str, list[str]]]:
     """What was asked for and what it ran on, where the runs differ in it: a value for each run."""
-    facts = [facts_of(run) for run in runs]
+    facts = [
+        {**facts_of(profile), **{f"with {name}": str(value) for name, value in run.parameters.items()}}
+        for run in runs
+        if (profile := run.profile) is not None
+    ]
     names = dict.fromkeys(name for each in facts for name in each)
     rows = [(name, [each.get(name, "–") for each in facts]) for name in names]
     return [(name, values) for name, values in rows if len(set(values)) > 1]
-
-
-def facts_of(run: Run) -> dict[str, str]:
-    profile = run.profile
-    assert profile is not None  # noqa: S101 - only runs with one are compared
-    environment, workload = profile.environment, profile.workload
-    machine = environment.machine if environment else None
-    facts: dict[str, Any] = {
-        "kind": profile.kind, "model": profile.model.name, "formats": formats_of(profile) or None,
-        "device": profile.device.title or profile.device.name, "machine": machine.title() if machine else None,
-        "runtime": profile.runtime,
-        **{name: getattr(workload, name) for name in ("batch", "prompt", "generate", "context", "image")},
-        **{name: count for name, count in asdict(workload.parallel).items() if count > 1}, **profile.sizes,
-    }  # fmt: skip
-    if environment is not None:
-        facts |= {"threads": environment.threads, **{f"version of {k}": v for k, v in environment.versions.items()}}
-        facts |= {f"host: {name.replace('_', ' ')}": environment_text(v) for name, v in environment.host.items()}
-        if environment.disturbed is not None:
-            facts["machine was"] = "disturbed" if environment.disturbed else "quiet"
-    facts |= {f"with {name}": value for name, value in run.parameters.items()}
-    if profile.provenance is not None:
-        facts |= {"tool": f"{profile.provenance.tool} {profile.provenance.version}"}
-        facts |= {"command": profile.provenance.command}
-    return {name: str(value) for name, value in facts.items() if value is not None}
 
 
 def _phase_of(profile: Profile, metric: str) -> Phase | None:

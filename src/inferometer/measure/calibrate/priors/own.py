@@ -46,7 +46,7 @@ def own_levels(cases: Sequence[StackCase], effects: Sequence[ModelEffect]) -> Hi
         weights=np.ones(len(cases)),
         noise=np.full(len(leaves), 0.2),  # in logarithms: rows of one table on one device scatter so
     )
-    fit.fit(_ROUNDS, spreads=False)
+    fit.fit(_ROUNDS)
     return fit
 
 

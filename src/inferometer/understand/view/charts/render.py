@@ -4,7 +4,6 @@ The colours and the theme that every chart has stand here too.
 """
 
 import json
-import os
 import re
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
@@ -13,6 +12,7 @@ from math import ceil, floor, log10
 from pathlib import Path
 from typing import Any
 
+from inferometer.core.cache import write_whole
 from inferometer.core.errors import DomainError, InferometerError, MissingDependencyError
 from inferometer.core.settings import cache_folder
 from inferometer.predict.sweep.columns import unit_of
@@ -166,10 +166,7 @@ def _scripts(converter: Any) -> str:
         return path.read_text(encoding="utf-8")
     made = str(converter.javascript_bundle(vl_version=_VERSION))
     with suppress(OSError):  # a cache that cannot be written costs the seconds each time
-        path.parent.mkdir(parents=True, exist_ok=True)
-        beside = path.with_name(f"{path.name}.{os.getpid()}")  # moved into its place: nobody reads half of it
-        beside.write_text(made, encoding="utf-8")
-        beside.replace(path)
+        write_whole(path, made.encode())
     return made
 
 

@@ -8,15 +8,7 @@ import numpy as np
 import pytest
 
 from inferometer.measure.calibrate.priors import judged as judging
-from inferometer.measure.calibrate.priors.hierarchy import (
-    KINDS,
-    ModelEffects,
-    _first_variance,
-    _noise,
-    effects_of,
-    hierarchy_of,
-    starting_point,
-)
+from inferometer.measure.calibrate.priors.hierarchy import KINDS, _noise
 from inferometer.measure.calibrate.priors.judged import (
     JudgedRow,
     _from_few,
@@ -28,6 +20,7 @@ from inferometer.measure.calibrate.priors.stack import StackCase, log_times, odd
 from inferometer.predict.price.deviations import FITTED, PARAMETERS, UNKNOWN_SPREAD, Standing
 from inferometer.predict.price.likeness import ALIKE, IN_COMMON, NOISE, OWN, SCATTER
 from workshop.priors.build import _by_kind, _covered, _effects, _levels, _ways, spreads
+from workshop.priors.hierarchy import ModelEffects, _first_variance, effects_of, hierarchy_of, starting_point
 from workshop.priors.leaving import LeftOut, Validation, _crossed, _likeness, judge_validation, left_out
 
 CONVOLUTION, LINEAR = FITTED.index("convolution.window"), FITTED.index("linear")

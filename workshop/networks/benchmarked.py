@@ -7,7 +7,7 @@ benchmarks give networks random pixels.
 
 from collections.abc import Callable
 
-from inferometer.formats.networks.sketch import Sketch
+from workshop.networks.sketch import Sketch
 
 _FIRES = ((16, 64), (16, 64), (32, 128), (32, 128), (48, 192), (48, 192), (64, 256), (64, 256))
 _V1 = ((64, 1), (128, 2), (128, 1), (256, 2), (256, 1), (512, 2), *[(512, 1)] * 5, (1024, 2), (1024, 1))
