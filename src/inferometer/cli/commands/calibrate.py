@@ -378,10 +378,14 @@ def print_calibrated(result: "JobResult", out: Path | None, form: str) -> None:
     _print_calibration(calibration, path, form)
 
 
+class _StoppedError(InferometerError):
+    exit_code = 130  # as every command that Ctrl-C ends
+
+
 def _print_outcome(job: "CalibrationJob", result: "CalibrationResult") -> None:
     outcome = result.outcome
     if outcome.interrupted:
-        raise InferometerError(
+        raise _StoppedError(
             f"Stopped. Kept: {counted(len(outcome.points), 'point')} and {counted(len(outcome.steps), 'step')}.",
             remedy="Run the same command again to continue, or with --fresh to start again.",
         )

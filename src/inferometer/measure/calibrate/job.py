@@ -14,6 +14,7 @@ from inferometer.core.device import LOCAL, Device, is_local
 from inferometer.core.errors import DomainError, EngineError, InferometerError
 from inferometer.core.frozen import frozen
 from inferometer.core.settings import cache_folder, learns
+from inferometer.core.units import counted
 from inferometer.known.engines import engine, engines
 from inferometer.known.machine.detect.identity import this_machine
 from inferometer.known.machine.health.host_calls import host_call_s
@@ -328,7 +329,7 @@ def calibrate(
     now: Callable[[], datetime] = lambda: datetime.now(UTC),
     calls: Callable[[], float] = host_call_s,
 ) -> CalibrationResult:
-    """Measure, fit and write. An interrupted run keeps its journal and writes no calibration."""
+    """Measure, fit and write. An interrupted run keeps its journal, says so there, and writes no calibration."""
     left_s = (1 - _FITTING) * job.budget_s - prepared.spent_s
     try:
         outcome = calibrate_with(
@@ -342,6 +343,8 @@ def calibrate(
     finally:
         prepared.release()
     if outcome.interrupted:
+        cases = counted(outcome.done, "case")
+        job.journal.note_kept(f"A run was stopped after {cases}, which are kept; the same command goes on from there.")
         return CalibrationResult(outcome=outcome)
     subject = CalibrationSubject(
         device=prepared.device or job.device,
@@ -357,7 +360,7 @@ def calibrate(
     calibration = assemble_calibration(subject, outcome.points, outcome.steps, prepared.base)
     judged = held_against(
         job.device, subject, calibration, outcome.steps, prepared.base or prepared.serving,
-        taught=_teaches(job) and learns(),
+        taught=_teaches(job) and job.guarded and learns(),
     )  # fmt: skip
     kept = f"{judged} What was known before is nearer, so it stays: nothing was written." if judged.is_worse else None
     if job.device.unit == "cpu" and prepared.base is None and not judged.now:  # other peaks alone move every prior

@@ -154,7 +154,7 @@ class CalibrationJournal:
         """Why what was measured last is not used, for `calibrate --show`; None if it is."""
         if reason is None:
             self._kept.unlink(missing_ok=True)
-        else:
+        elif self.folder.is_dir():  # a run that was stopped at once has none, and nothing to tell of
             self._kept.write_text(f"{reason}\n", encoding="utf-8")
 
     def kept(self) -> str | None:

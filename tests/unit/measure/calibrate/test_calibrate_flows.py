@@ -9,8 +9,9 @@ import msgspec
 import numpy as np
 import pytest
 
+from inferometer.cli.commands import calibrate as door
 from inferometer.core.device import Device
-from inferometer.core.errors import DomainError, EngineError
+from inferometer.core.errors import DomainError, EngineError, InferometerError
 from inferometer.core.profile import OpTime
 from inferometer.engines.base import Event, Kernel
 from inferometer.known import device
@@ -118,10 +119,36 @@ def test_an_interrupted_run_writes_nothing_and_lets_go(monkeypatch, tmp_path):
     prepared = PreparedEngine(provider=None, spent_s=10.0, rounds=4, disturbed="d", release=lambda: released.append(1))
     found = calibrate(asked(tmp_path), prepared, watch="w")
     assert (found.calibration, found.path, released) == (None, None, [1])
+    with pytest.raises(InferometerError, match="Stopped") as stopped:
+        door._print_outcome(asked(tmp_path), found)
+    assert stopped.value.exit_code == 130
     ((_, given),) = seen
     assert given == {"budget_s": pytest.approx(0.94 * 60 - 10), "watch": "w", "disturbed": "d", "rounds": 4}
+    seen[0][0].folder.mkdir(parents=True)
     calibrate(asked(tmp_path), replace(prepared, spent_s=1e6))
+    assert "stopped after 1 case, which are kept" in seen[0][0].kept()
     assert seen[1][1]["budget_s"] == 1.0
+
+
+def test_what_models_share_is_left_out_of_the_judgement_only_where_they_teach_it(monkeypatch, tmp_path):
+    """Without the guard none is kept. A prior 77 % off was said to be nearer, and predictions stayed there."""
+    seen = []
+
+    def judged(*_given, taught):
+        seen.append(taught)
+        return SimpleNamespace(is_worse=True, now={"forward": 0.1})
+
+    monkeypatch.setattr(
+        jobs, "calibrate_with", lambda *_, **__: CalibrationOutcome(points=(), steps=(), done=1, left=0)
+    )
+    monkeypatch.setattr(jobs, "assemble_calibration", lambda *_: None)
+    monkeypatch.setattr(jobs, "held_against", judged)
+    monkeypatch.setattr(jobs, "_let_learn", lambda *_: None)
+    monkeypatch.setattr(jobs, "learns", lambda: True)
+    for guarded in (True, False):
+        here = asked(tmp_path, device=replace(CPU, name="local"), guarded=guarded)
+        calibrate(here, PreparedEngine(provider=None), calls=lambda: 1e-7)
+    assert seen == [True, False]
 
 
 def test_a_gpu_that_others_use_is_refused_and_one_that_is_free_is_prepared(monkeypatch, tmp_path):

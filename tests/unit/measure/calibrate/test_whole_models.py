@@ -144,6 +144,20 @@ def test_models_judge_a_calibration_without_what_they_all_share_where_that_is_ta
     assert not raw.is_worse
 
 
+@pytest.mark.parametrize("spread", [0.05, 0.4])
+def test_each_model_judges_what_the_others_make_of_the_probes(probed, spread):
+    """It is left out of what they share too: its own share of that would flatter the calibration."""
+    points, steps = probed
+    measured = models(MEASURED, spread)
+    alone = assemble_calibration(SUBJECT, points, steps)
+    unseen = [
+        off(with_shared(SUBJECT, alone, [other for other in measured if other is not one]), [one])[one.model]
+        for one in measured
+    ]
+    judged = held_against(CPU, SUBJECT, with_shared(SUBJECT, alone, measured), [*steps, *measured], None)
+    assert judged.now["forward"] == pytest.approx(np.sqrt(np.mean(np.square(unseen))), rel=0.15)
+
+
 def test_on_a_gpu_or_alone_models_are_what_is_fitted():
     probe, model = step_of("probe", {"architectures": []}), step_of("resnet18")
     gpu = replace(SUBJECT, device=device("nvidia-h200"))
