@@ -389,6 +389,7 @@ def _alike(row: CatalogRow) -> RuntimeEffects:
         passes=_passes(row.inner("passes")),
         calls=_reference(row.inner("calls")),
         lone=_reference(row.inner("lone")),
+        tokenwise=_reference(row.inner("tokenwise")),
         scores=_reference(row.inner("scores")),
         arithmetic=_arithmetic(row.inner("arithmetic")),
         instead=_arithmetic(row.inner("instead")),
