@@ -163,8 +163,8 @@ def _add_computations(api: APIRouter, rules: Rules) -> None:
 def _swept(lists: dict[str, list[Any]]) -> dict[str, Any]:
     from inferometer.predict.applicable import SIZES  # noqa: PLC0415 - as above
     from inferometer.predict.ask import model_graph  # noqa: PLC0415 - as above
-    from inferometer.predict.sweep.rows import plain  # noqa: PLC0415 - as above
     from inferometer.predict.sweep.run import sweep  # noqa: PLC0415 - as above
+    from inferometer.predict.sweep.table import plain  # noqa: PLC0415 - as above
 
     models = [catalog_model(name) for name in lists["models"]]
     graphs = [model_graph(name) for name in models]
