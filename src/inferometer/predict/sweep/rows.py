@@ -14,6 +14,8 @@ from inferometer.core.frozen import frozen
 from inferometer.core.lazy import Framed, late
 from inferometer.core.units import parse_quantity
 from inferometer.predict.sweep.columns import COLUMNS, HIGHER_IS_BETTER, column_named, unit_of
+from inferometer.predict.sweep.formats import require_parquet
+from inferometer.predict.sweep.sinks import ENCODERS, sink_for
 from inferometer.predict.sweep.table import TYPES, RowsPart, SweepTable, plain, written_out
 
 if TYPE_CHECKING:
@@ -141,9 +143,6 @@ class Rows(Framed):
         self._write(path, "sqlite")
 
     def _write(self, path: str | Path, form: str) -> None:
-        from inferometer.predict.sweep.formats import require_parquet  # noqa: PLC0415 - most rows are not saved
-        from inferometer.predict.sweep.sinks import ENCODERS, sink_for  # noqa: PLC0415 - as above
-
         if form == "parquet":
             require_parquet()
         sink = sink_for(Path(path), form, self._columns)
