@@ -13,8 +13,10 @@ import platform
 import sys
 import time
 import tomllib
+from concurrent.futures import ProcessPoolExecutor
 from datetime import UTC, datetime
 from importlib.metadata import version
+from multiprocessing import get_context
 from pathlib import Path
 
 import pytest
@@ -90,6 +92,7 @@ def asked():
         "--tests", nargs="*", help="folders or files under tests/; default: the package's own and those of SHARED"
     )
     parser.add_argument("--again", metavar="FILE", help="try only the survivors that this file of results lists")
+    parser.add_argument("--jobs", type=int, default=1, help="mutants tried at once")
     parser.add_argument("--quick", action="store_true", help="do not try survivors once more in a new process")
     parser.add_argument("--results", type=Path, default=RESULTS)
     return parser.parse_args()
@@ -119,27 +122,39 @@ class Tried(Trying):
         self.package, self.mutants, self.folders, self.keep = package, mutants, folders, keep
         self.known = equivalents()
         self.survivors, self.unnoticeable, self.done = [], 0, 0
+        self.jobs = 1
 
     def go_on_from(self, found):
         self.done, self.unnoticeable = int(found["cut_off_after"].split()[0]), found["equivalent"]
         self.survivors = [mutant for mutant in self.mutants[: self.done] if told(mutant) in found["survivors"]]
 
     def pytest_runtestloop(self):
-        for number, mutant in enumerate(self.mutants[self.done :], self.done + 1):
-            self.done = number
-            if mutant.key in self.known:
-                self.unnoticeable += 1
-                continue
-            start = time.perf_counter()
-            caught, tests = self.caught_by(mutant)
-            took = f"{time.perf_counter() - start:.1f} s"
-            print(f"{self.package} {number}/{len(self.mutants)} {mutant.file}:{mutant.line} {mutant.kind}: ", end="")
-            print(f"caught by {caught} ({took})" if caught else f"SURVIVES {tests} tests ({took})", flush=True)
-            if not caught:
-                print(f"    - {mutant.before}\n    + {mutant.after}", flush=True)
-                self.survivors.append(mutant)
-            self.keep(self.found())
+        TRYING.append(self)  # before its workers start: each is a fork of this process, with the tests collected
+        with ProcessPoolExecutor(self.jobs, mp_context=get_context("fork")) as workers:
+            for answer in workers.map(answer_to, range(self.done, len(self.mutants))):
+                self.take(self.mutants[self.done], answer)
         return True
+
+    def answer_to(self, mutant):
+        """Who caught it, of how many tests, and how long that took; None where nobody can."""
+        if mutant.key in self.known:
+            return None
+        start = time.perf_counter()
+        return *self.caught_by(mutant), time.perf_counter() - start
+
+    def take(self, mutant, answer):
+        self.done += 1
+        if answer is None:
+            self.unnoticeable += 1
+            return
+        caught, tests, took_s = answer
+        print(f"{self.package} {self.done}/{len(self.mutants)} {mutant.file}:{mutant.line} {mutant.kind}: ", end="")
+        survives = f"SURVIVES {tests} tests" if tests else "SURVIVES: no test reaches it"
+        print(f"{f'caught by {caught}' if caught else survives} ({took_s:.1f} s)", flush=True)
+        if not caught:
+            print(f"    - {mutant.before}\n    + {mutant.after}", flush=True)
+            self.survivors.append(mutant)
+        self.keep(self.found())
 
     def found(self):
         counted = self.done - self.unnoticeable
@@ -154,6 +169,13 @@ class Tried(Trying):
             "quick": not self.sure,  # survivors were not tried once more in a new process: the share is a lower bound
             "survivors": [told(mutant) for mutant in self.survivors],
         }
+
+
+TRYING = []  # the package under trial, for the forks that try its mutants
+
+
+def answer_to(place):
+    return TRYING[-1].answer_to(TRYING[-1].mutants[place])
 
 
 def tried(trying):
@@ -209,6 +231,7 @@ def main():
 
         folders = arguments.tests or tests_of(package)
         trying = Tried(package, mutants, folders, sure=not arguments.quick, keep=keep)
+        trying.jobs = arguments.jobs
         if again is None and (before := cut_off(recorded(), package, arguments.seed, mutants)):
             trying.go_on_from(before)
         found = tried(trying)

@@ -92,16 +92,13 @@ def touched(package, tests):
     kept = KEPT / f"{package.replace('/', '.')}-{source_of(package)}"
     told = kept / "seconds.json"
     by_file = json.loads(told.read_text(encoding="utf-8")) if told.exists() else {}
-    seconds = {}
-    for name in tests:
-        wanted = test_files(name)
-        new = [file for file in wanted if by_file.get(file, {}).get("digest") != wanted[file]]
-        for some in (new[start : start + AT_ONCE] for start in range(0, len(new), AT_ONCE)):
-            taken = recorded(kept, package, some)
-            by_file |= {file: {"digest": wanted[file], "seconds": of_file(file, taken)} for file in some}
-            told.write_text(json.dumps(by_file), encoding="utf-8")
-        for file in wanted:
-            seconds |= by_file[file]["seconds"]
+    wanted = {file: said for name in tests for file, said in test_files(name).items()}
+    new = [file for file in wanted if by_file.get(file, {}).get("digest") != wanted[file]]
+    for some in (new[start : start + AT_ONCE] for start in range(0, len(new), AT_ONCE)):
+        taken = recorded(kept, package, some)
+        by_file |= {file: {"digest": wanted[file], "seconds": of_file(file, taken)} for file in some}
+        told.write_text(json.dumps(by_file), encoding="utf-8")
+    seconds = {test: taken for file in wanted for test, taken in by_file[file]["seconds"].items()}
     return lines_in(kept, seconds), seconds
 
 

@@ -76,6 +76,23 @@ def test_peaks_are_dense(name, dtype, peak):
     assert device(name).peak(dtype).value == pytest.approx(peak, rel=0.005)
 
 
+@pytest.mark.parametrize(
+    ("name", "capacity", "bandwidth", "f16"),
+    [
+        ("amd-mi250", 64e9, 1638.4e9, 181e12),
+        ("amd-mi250-gcd", 64e9, 1638.4e9, 181e12),  # what others call it
+        ("amd-mi250x", 64e9, 1638.4e9, 191.5e12),
+        ("nvidia-a16", 16e9, 200e9, 17.4e12),
+        ("nvidia-gb200", 186e9, 8e12, 2500e12),
+    ],
+)
+def test_a_module_of_several_gpus_is_the_one_that_a_process_sees(name, capacity, bandwidth, f16):
+    one = device(name)
+    assert one.memory.capacity_bytes.value == pytest.approx(capacity, rel=0.08)
+    assert one.memory.bandwidth_bytes_per_s.value == pytest.approx(bandwidth, rel=0.01)
+    assert one.peak("f16").value == pytest.approx(f16, rel=0.01)
+
+
 def test_links_are_one_way():
     assert link("nvlink-4").bandwidth_bytes_per_s.value == 450e9  # the vendor prints 900, both ways
     assert link("nvlink-5").bandwidth_bytes_per_s.value == 900e9

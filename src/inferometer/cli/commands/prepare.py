@@ -154,8 +154,10 @@ def _request(model: str, target: str, options: dict[str, Any]) -> PrepareRequest
 
 def _prepare(request: PrepareRequest, options: dict[str, Any], tuning_s: float | None, form: str) -> None:
     """The file is made, kept with the run that proves it, and shown; then its settings are tuned for so long."""
-    named = {"model": request.model, "runtime": request.runtime, "quantise": request.quantise or "none"}
-    recorder = recording_from(cast("StoringOptions", options), kind="prepare", **named)
+    recorder = recording_from(
+        cast("StoringOptions", options), kind="prepare",
+        model=request.model, runtime=request.runtime, quantise=request.quantise or "none",
+    )  # fmt: skip
     with recorder:
         prepared = _prepared(request)
         _keep(recorder, prepared)

@@ -167,7 +167,7 @@ def _without_collecting() -> Iterator[None]:
 
 def _bare_level(step: LoadStep, clusters: Sequence[Cluster]) -> Level:
     replicas = [replica for cluster in clusters for replica in cluster.replicas]
-    end = max(replica.now for replica in replicas)
+    end = max(replica.now for replica in replicas if replica.now > replica.from_s or not replica.from_s)  # of the ready
     return Level(
         name=step.name,
         rate_per_s=step.arrivals.rate_per_s if step.arrivals is not None else None,

@@ -96,7 +96,8 @@ class Scaling:
     The signal is the requests under way, those that wait, or the share of the cache that is used; of the last two, as
     Kubernetes' autoscaler does it, the replicas that are there are multiplied by what they have over what they should.
     A new one takes `cold_start_s` before it takes requests; one too many is stopped after `idle_s` with too little
-    load, and ends what it has.
+    load, and ends what it has. Nothing changes while the signal is within `tolerance` of its target. `begin` are the
+    replicas that are there at first; the least, where it is None.
     """
 
     least: int
@@ -106,6 +107,8 @@ class Scaling:
     interval_s: float = 10.0
     idle_s: float = 300.0
     signal: Signal = "requests"
+    tolerance: float = 0.0
+    begin: int | None = None
 
     def __post_init__(self) -> None:
         if not 1 <= self.least <= self.most or not self.target > 0:
@@ -164,9 +167,10 @@ class Cluster:
         self._pool, self._on_end, self._on_refused = pool, on_end, on_refused
         self._routing, self._scaling = routing, scaling
         self.replicas: list[Replica] = []  # the ranks of one replica stand together
-        for _ in range(scaling.least if scaling else pool.replicas):
+        for _ in range((scaling.begin or scaling.least) if scaling else pool.replicas):
             self._add(0.0)
-        self._turn, self._looked_s, self._low_since = 0, 0.0, inf
+        self._turn, self._low_since = 0, inf
+        self._look_s = 0.0 if scaling else inf  # when the signal is looked at next
         most = pool.limits.blocks * pool.limits.block_tokens
         self._most_tokens = most if pool.limits.longest is None else min(most, pool.limits.longest)
         self.under_way = 0
@@ -223,12 +227,15 @@ class Cluster:
     def _run_timed(self, source: Coming) -> None:
         """Arrivals by the clock: every replica works until the next one, and then it is known where it goes."""
         while (due := source.next_s) != inf:
+            is_look = self._look_s <= due
+            due = min(due, self._look_s)
             for replica in self.replicas:
                 if replica.now < due and (replica.running or replica.waiting):
                     self.advance(replica, due)
-            if self._scaling is not None:
+            if is_look:
                 self.scale(due)
-            self.submit(source.take())
+            else:
+                self.submit(source.take())
         for replica in self.replicas:
             self.advance(replica)
 
@@ -240,13 +247,16 @@ class Cluster:
             due = source.next_s
             busy = [replica for replica in self.replicas if not replica.is_idle]
             behind = min(busy, key=lambda replica: replica.now, default=None)
+            if behind is None and due == inf:
+                return
+            is_look = self._look_s <= due
+            due = min(due, self._look_s)
             if behind is not None and behind.now < due:
                 self.advance(behind, due)
-            elif due != inf:
+            elif is_look:
                 self.scale(due)
-                self.submit(source.take())
             else:
-                return
+                self.submit(source.take())
 
     def choose(self, request: SimulatedRequest) -> Replica:
         taking = [replica for replica in self.replicas if replica.from_s <= request.sent < replica.until_s]
@@ -256,6 +266,8 @@ class Cluster:
         """Hand a request to a replica, or refuse it."""
         if self.refuses(request):
             return
+        if self._scaling is not None:
+            self._look_s = min(self._look_s, request.sent)
         chosen, most = to or self.choose(request), self._pool.limits.queue
         if most is not None and len(chosen.waiting) >= most:
             self._on_refused(request, QUEUE_FULL)
@@ -283,11 +295,15 @@ class Cluster:
     def scale(self, now: float) -> None:
         """Look at the signal, where replicas come and go and it is time to."""
         scaling = self._scaling
-        if scaling is None or now < self._looked_s:
+        if scaling is None or now < self._look_s:
             return
-        self._looked_s = now + scaling.interval_s
+        self._look_s = now + scaling.interval_s
         there = [replica for replica in self.replicas[:: self._pool.ranks] if replica.until_s > now]
-        wanted = min(scaling.most, max(scaling.least, ceil(self._signal(scaling, len(there)) / scaling.target)))
+        asked = self._signal(scaling, len(there)) / scaling.target
+        is_near = abs(asked - len(there)) <= scaling.tolerance * len(there)
+        wanted = min(scaling.most, max(scaling.least, len(there) if is_near else ceil(asked)))
+        if not self.under_way and len(there) <= scaling.least:
+            self._look_s = inf  # until somebody comes: nights without a request take no time
         if wanted >= len(there):
             self._low_since = inf
             for _ in range(wanted - len(there)):

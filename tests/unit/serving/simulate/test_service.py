@@ -114,6 +114,35 @@ def test_replicas_come_with_the_load_and_go_one_by_one_after_a_while():
     assert service.replica_seconds(85.0) == 85.0 + (85 - 10) + (85 - 20)
 
 
+def test_a_signal_near_its_target_changes_nothing_and_a_service_may_begin_with_more_than_the_least():
+    service = cluster(scaling=replace(SCALING, tolerance=0.1, begin=2))
+    for now, under_way, there in ((0, 4, 2), (10, 4.3, 2), (20, 4.5, 3), (30, 5.5, 3), (40, 3.9, 3), (60, 3.9, 2)):
+        service.under_way = under_way
+        service.scale(float(now))
+        assert sum(replica.until_s > now for replica in service.replicas) == there
+    assert [replica.from_s for replica in service.replicas] == [0.0, 0.0, 25.0]
+
+
+class OneMuchLater:
+    def __init__(self, follows):
+        self.follows, self.next_s = follows, 1e9
+
+    def plain(self):
+        return None
+
+    def take(self):
+        self.next_s = float("inf")
+        return SimulatedRequest(0, 1e9, 10, 5)
+
+
+@pytest.mark.parametrize("follows", [False, True])
+def test_replicas_go_while_nobody_comes(follows):
+    """The signal is looked at by the clock, not when a request happens to come."""
+    service = cluster(scaling=replace(SCALING, begin=3, idle_s=10.0))
+    service.run(OneMuchLater(follows))
+    assert [replica.until_s for replica in service.replicas] == [float("inf"), 20.0, 10.0]
+
+
 def test_scaling_has_bounds():
     assert (Scaling(least=1, most=1, target=0.5).least, SCALING.most) == (1, 3)
     for wrong in ({"least": 0}, {"least": 4}, {"target": 0.0}):
@@ -494,7 +523,7 @@ def test_a_wait_between_two_tokens_is_counted_once_at_whichever_replica(served_b
 @pytest.mark.parametrize("ends", [((3.0, 5.0),), ((5.0, 3.0),), ((1.0,), (2.0, 5.0)), ((5.0,), (2.0,))])
 def test_a_level_lasts_until_its_last_replica_is_done(ends, monkeypatch):
     """Of whichever pool: the readings are over as long."""
-    clusters = [SimpleNamespace(replicas=[SimpleNamespace(now=end) for end in each]) for each in ends]
+    clusters = [SimpleNamespace(replicas=[SimpleNamespace(now=end, from_s=0.0) for end in each]) for each in ends]
     monkeypatch.setattr(running, "_gaps", lambda _replicas: None)
     monkeypatch.setattr(running, "_readings", lambda _clusters, end_s: end_s)
     level = running._bare_level(LoadStep(concurrency=2), clusters)

@@ -13,7 +13,8 @@ from inferometer.known.atlas.measurement import PublishedMeasurement
 # The throughput counts tokens in and out. In the rows of llama.cpp it is that of one sequence, whatever the batch size:
 # there it is the engine's `--batch-size`, so many tokens of the prompt are read at once, and one request ran. Weights
 # are as the models are published, in 16 bits. vLLM's rows of one `Intel PVC GPU` hold the first run of a process: some
-# 17 s at every length and batch, which the rows of the same card as `Intel Max 1550` do not have.
+# 17 s at every length and batch, which the rows of the same card as `Intel Max 1550` do not have. One `AMD MI250 GPU`
+# is what a process sees, one of the module's two dies, as the catalog's row is.
 
 _ARGONNE_ENGINES = {
     "vllm": "vllm", "llama.cpp": "llamacpp", "tensorrt-llm": "trtllm", "deepspeed": "deepspeed-mii",
