@@ -14,7 +14,6 @@ from inferometer.measure.calibrate.priors.hierarchy import KINDS
 from inferometer.measure.calibrate.priors.judged import few_models
 from inferometer.predict.price.deviations import (
     FILE,
-    FITTED,
     PARAMETERS,
     UNMEASURED,
     Deviations,
@@ -24,6 +23,7 @@ from inferometer.predict.price.deviations import (
     source_half,
     source_names,
 )
+from inferometer.predict.work.classes import FITTED
 from workshop.priors.hierarchy import SharedHierarchy, hierarchy_of, starting_point
 from workshop.priors.leaving import (
     ENOUGH,

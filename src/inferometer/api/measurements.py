@@ -9,6 +9,7 @@ from inferometer.core.errors import InferometerError
 from inferometer.core.profile import Profile, Verification
 from inferometer.core.workload import Workload
 from inferometer.engines.base import require_ready
+from inferometer.known.machine.detect import detect_host
 from inferometer.measure.bench.loop import Progress
 from inferometer.measure.bench.plan import Plan
 from inferometer.measure.run.child import runtime_named
@@ -230,7 +231,6 @@ def _judged(
     profile: Profile, measured: MeasuredRun, device: Device, roof: Roof | None, of_roof: tuple[str, ...]
 ) -> Profile:
     """The profile with its prediction beside it. If the model cannot be predicted, a note says why."""
-    from inferometer.known.machine.detect import detect_host  # noqa: PLC0415 - only predictions need it
     from inferometer.measure.run.beside import remarks  # noqa: PLC0415 - as above
     from inferometer.understand.judging import judge_profile  # noqa: PLC0415 - as above
 

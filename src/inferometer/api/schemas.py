@@ -5,6 +5,7 @@ several values, picked here by name. Fields may be added at any time, so that no
 """
 
 from collections.abc import Callable, Iterable
+from importlib import import_module
 from typing import Any
 
 import msgspec
@@ -95,8 +96,6 @@ def _run() -> Plain:
 
 def _of_codec(module: str, name: str) -> Callable[[], Plain]:
     def made() -> Plain:
-        from importlib import import_module  # noqa: PLC0415 - as above
-
         return _coded(getattr(import_module(module), name))
 
     return made

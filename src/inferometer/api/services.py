@@ -19,7 +19,7 @@ from inferometer.predict.asked import AskedOfService
 from inferometer.predict.fields import fields_that, in_python, require_fields
 from inferometer.predict.options import Options
 from inferometer.serving.load.plan import LoadPlan, LoadStep
-from inferometer.serving.plans.asked import Goal, PlanAnswer
+from inferometer.serving.plans.asked import EdgeAsked, Goal, PlanAnswer, PlanSearch, draftings
 from inferometer.serving.simulate.service import Routing, Signal
 
 Length = int | str
@@ -197,7 +197,6 @@ def plan(  # noqa: PLR0913 - everything that a plan depends on
     the answer's own `edge` says what it does and what a user sees of both.
     """
     from inferometer.predict.options import Options as Given  # noqa: PLC0415 - the search, for this alone
-    from inferometer.serving.plans.asked import EdgeAsked, PlanSearch, draftings  # noqa: PLC0415 - as above
     from inferometer.serving.plans.search import plan as search  # noqa: PLC0415 - as above
 
     if edge is None and (edge_model is not None or edge_weights is not None):

@@ -13,15 +13,17 @@ import click
 from click.core import ParameterSource
 
 from inferometer.cli.encoding import is_unicode, write_message, write_out
-from inferometer.core.errors import DomainError, InferometerError, UnknownNameError
+from inferometer.core.errors import DomainError, InferometerError, UnitError, UnknownNameError
+from inferometer.core.units import format_quantity, parse_quantity
 from inferometer.understand.view.render import FORMATS, render
+from inferometer.understand.view.table import ReportTable, columns
 from inferometer.understand.view.terminal import visible
 
 if TYPE_CHECKING:
     from inferometer.core.profile import Profile
     from inferometer.predict.fields import Field, Takes
     from inferometer.understand.view.cards import Card, View
-    from inferometer.understand.view.table import Column, ReportTable
+    from inferometer.understand.view.table import Column
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -68,9 +70,6 @@ class Amount(click.ParamType):  # type: ignore[type-arg] # newer clicks have one
         self.name, self.unit, self.least, self.most = name, unit, least, most
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        from inferometer.core.errors import UnitError
-        from inferometer.core.units import format_quantity, parse_quantity
-
         try:
             number = parse_quantity(value, self.unit)
         except UnitError as error:
@@ -168,8 +167,6 @@ def print_table(table: ReportTable, form: str) -> None:
 
 def print_rows(rows: Sequence[Mapping[str, Any]], shown: Sequence[str | Column], form: str, none: str = "") -> None:
     """Rows by these columns. Where there are none, `none` says so, and programs get the columns alone."""
-    from inferometer.understand.view.table import ReportTable, columns
-
     if not rows and none:
         say(none)
     if rows or not none or form != "table":

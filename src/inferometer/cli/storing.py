@@ -9,6 +9,7 @@ import click
 from inferometer.api.naming import open_chosen, profile_named
 from inferometer.cli.options import say, together
 from inferometer.core.errors import DomainError, InferometerError
+from inferometer.core.settings import value_of
 from inferometer.core.units import counted
 
 if TYPE_CHECKING:
@@ -50,7 +51,6 @@ hub_options = together(
 
 
 def hub_client(hub: str | None, token: str | None, token_file: Path | None) -> "HubClient":
-    from inferometer.core.settings import value_of
     from inferometer.hub.places.hub_client import HubClient, hub_address
 
     client = HubClient(hub_address(hub or value_of("INFEROMETER_PUSH"), token or read_token(token_file)))
@@ -96,7 +96,6 @@ def recording_from(
     options: StoringOptions, *, kind: str, enabled: bool = True, **parameters: str
 ) -> "RunRecorder":  # fmt: skip
     """The recorder that the options ask for; none, unless it is `enabled`: somebody else stores the run."""
-    from inferometer.core.settings import value_of
     from inferometer.store.recording import recording
 
     to_hub = enabled and bool(options["hub"] or value_of("INFEROMETER_PUSH"))

@@ -24,6 +24,7 @@ from inferometer.known.files import row_named
 from inferometer.known.zoo import model as catalog_model
 from inferometer.known.zoo import network_named
 from inferometer.predict.applicable import require_used
+from inferometer.predict.basis.files import read_calibration
 from inferometer.predict.basis.roof import roof_for
 from inferometer.predict.fields import ASKED, Changes, Field, fields_that, require_fields
 from inferometer.predict.flags import options_from
@@ -112,8 +113,6 @@ def _calibration(asked: Asked, device: Device) -> Calibration | None:
         raise DomainError("Priors ignore calibrations, and one is given.", remedy="Leave one out.")
     if not isinstance(given, str | Path):
         return given
-    from inferometer.predict.basis.files import read_calibration  # noqa: PLC0415 - few name a file
-
     calibration = read_calibration(Path(given))
     if calibration.device != device.name:
         raise DomainError(

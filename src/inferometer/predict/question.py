@@ -36,6 +36,7 @@ from inferometer.predict.basis.calibrations import (
 from inferometer.predict.basis.roof import busy_notes, roof_for, with_roof
 from inferometer.predict.change import Change, changed_device, parse_change
 from inferometer.predict.flags import options_from
+from inferometer.predict.memory.fit import fit
 from inferometer.predict.options import Options
 from inferometer.predict.precision import engine_formats, held_precision
 from inferometer.predict.price.class_figures import memory_of_cores, with_class_figures
@@ -211,8 +212,6 @@ class Question:
 
     def fit(self) -> Fit:
         """Whether the model fits into the device's memory, and the longest context and largest batch that do."""
-        from inferometer.predict.memory.fit import fit  # noqa: PLC0415 - few questions are about memory alone
-
         require_applicable(self)
         basis = self.basis()
         return fit(

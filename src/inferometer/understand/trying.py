@@ -68,8 +68,6 @@ def require_ours(profile: Profile) -> None:
 
 def same_request(profile: Profile) -> MeasureRequest:
     """The measurement that led to the profile, as far as the profile says."""
-    from inferometer.measure.run.model import MeasureRequest  # noqa: PLC0415 - a quarter of explaining, and few try anything
-
     named = row_named("models", profile.model.name) is not None
     model = profile.model.name if named else profile.model.source
     if model is None:

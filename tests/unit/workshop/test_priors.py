@@ -8,7 +8,6 @@ import pytest
 from inferometer.measure.calibrate.priors.judged import EVERY, EVIDENCE, few_models
 from inferometer.measure.calibrate.priors.stack import StackCase, log_times
 from inferometer.predict.price.deviations import (
-    FITTED,
     PARAMETERS,
     UNKNOWN_SPREAD,
     Standing,
@@ -17,6 +16,7 @@ from inferometer.predict.price.deviations import (
     source_half,
     source_names,
 )
+from inferometer.predict.work.classes import FITTED
 from workshop.priors.build import source_halves, source_spreads, thinned, validated
 from workshop.priors.fit import Keep
 from workshop.priors.hierarchy import hierarchy_of

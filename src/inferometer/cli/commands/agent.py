@@ -7,6 +7,7 @@ import click
 
 from inferometer.cli.options import Whole, say
 from inferometer.core.errors import DomainError
+from inferometer.core.settings import cache_folder
 
 _BOX = "What holds a job: the best there is, only a real box, or nothing."
 
@@ -60,7 +61,6 @@ def command(
     is started again.
     """
     from inferometer.core.box import BoxOrder, parse_ceiling
-    from inferometer.core.settings import cache_folder
     from inferometer.hub.agent.facts import device_name, parse_labels
     from inferometer.hub.agent.holding import Seams
     from inferometer.hub.agent.reference import measure_reference

@@ -1,5 +1,6 @@
 """`inferometer calibrate`."""
 
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -178,8 +179,6 @@ def _fit_cooling(named: str | None, limit_c: float | None, form: str) -> None:
     """What a long run says of the cooling: kept for this machine if it is of it, and as the line of a device's row."""
     if named is None:
         raise DomainError("--limit is a temperature for --cooling.", remedy="Give both, or leave it out.")
-    from dataclasses import asdict
-
     from inferometer.api.naming import profile_of
     from inferometer.known.machine.detect.identity import this_machine
     from inferometer.measure.run.sustained import cooling_fit, read_record

@@ -6,6 +6,7 @@ import click
 
 from inferometer.cli.options import print_data, say
 from inferometer.core.errors import DomainError, InferometerError
+from inferometer.core.settings import data_folder, login_shell
 
 _SHELLS = ("bash", "zsh", "fish")
 _MARK = "# inferometer completion"
@@ -44,8 +45,6 @@ def command(shell: str | None, install: bool) -> None:
 
 
 def _login_shell() -> str:
-    from inferometer.core.settings import login_shell
-
     shell = login_shell()
     if shell not in _SHELLS:
         raise DomainError(
@@ -57,8 +56,6 @@ def _login_shell() -> str:
 
 def _install(shell: str, script: str) -> list[str]:
     """Write the script, and the line that loads it; says what was done."""
-    from inferometer.core.settings import data_folder
-
     home = Path.home()
     if shell == "fish":
         path = home / ".config" / "fish" / "completions" / "inferometer.fish"

@@ -10,6 +10,7 @@ from inferometer.cli.storing import hub_client, hub_options, open_chosen, store_
 from inferometer.core.errors import PlaceError
 from inferometer.core.settings import value_of
 from inferometer.core.units import counted
+from inferometer.understand.view.table import Column, ReportTable
 
 if TYPE_CHECKING:
     from inferometer.hub.places.hub_client import Pushed
@@ -79,7 +80,6 @@ def _print_sent(
 ) -> None:  # fmt: skip
     """Send stored runs, with their profiles, metrics and files; without any, those that could not be sent before."""
     from inferometer.hub.places.hub_client import push
-    from inferometer.understand.view.table import Column, ReportTable
 
     client = hub_client(hub, token, token_file)
     with open_chosen(store) as opened:

@@ -2,6 +2,7 @@
 
 import re
 import time
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +14,9 @@ from inferometer.cli.options import PORT, ListingGroup, Number, format_option, p
 from inferometer.cli.progress import progress_line
 from inferometer.cli.storing import open_chosen, store_option
 from inferometer.core.errors import DomainError
+from inferometer.core.settings import value_of
 from inferometer.core.units import counted, format_quantity
+from inferometer.understand.view.table import Column
 
 if TYPE_CHECKING:
     from inferometer.hub.web.guard.rules import OidcRules
@@ -106,7 +109,6 @@ def command(
     from inferometer.hub.web.serving import listen, require_certificate, require_tokens, serve
 
     require_web()
-    from inferometer.core.settings import value_of
     from inferometer.hub.web.guard.rules import Rules, bracketed, is_loopback
 
     with open_chosen(store) as runs, listen(host, port) as listening:
@@ -140,7 +142,6 @@ def _oidc_rules(
     oidc_allow: tuple[str, ...],
 ) -> "OidcRules | None":
     """The provider of identities, as the options or the settings name it."""
-    from inferometer.core.settings import value_of
     from inferometer.hub.web.guard.rules import OidcRules
 
     issuer = oidc_issuer or value_of("INFEROMETER_OIDC_ISSUER")
@@ -209,10 +210,6 @@ def create(
 @format_option
 def list_(store: str | None, form: str) -> None:
     """List tokens: user, name, scopes, state, when each expires and was last used; never the token itself."""
-    from dataclasses import asdict
-
-    from inferometer.understand.view.table import Column
-
     with open_chosen(store) as opened:
         tokens = opened.tokens()
     if form == "json":
@@ -403,10 +400,6 @@ def _seconds(text: str | None) -> float | None:
 @format_option
 def show(store: str | None, form: str) -> None:
     """Show each project's rules, and what went by them lately."""
-    from dataclasses import asdict
-
-    from inferometer.understand.view.table import Column
-
     with open_chosen(store) as opened:
         rules, gone = opened.retentions(), opened.deletions()
     if form == "json":

@@ -11,6 +11,7 @@ from click.core import ParameterSource
 from inferometer.cli.options import OutputFile, format_option, print_profiles, print_table, print_text, print_view, say
 from inferometer.cli.storing import StoringOptions, print_run_link, recording_from, storing_options
 from inferometer.core.errors import DomainError
+from inferometer.core.units import parse_quantity
 from inferometer.understand.view.cards import view_of
 
 if TYPE_CHECKING:
@@ -140,7 +141,6 @@ def _store(file: Path, profiles: "Sequence[Profile]", storing: Any) -> None:
 def _own_table(
     column: "Sequence[str]", pattern: str | None, time_unit: str | None, walls: "Sequence[str]"
 ) -> "OwnTable | None":
-    from inferometer.core.units import parse_quantity
     from inferometer.engines.tools.own_table import OwnTable, pattern_table
 
     if not column and pattern is None:

@@ -1,5 +1,6 @@
 """`inferometer load`."""
 
+import re
 import shlex
 import sys
 from pathlib import Path
@@ -24,6 +25,7 @@ from inferometer.cli.options import (
 from inferometer.cli.progress import bar, progress_line
 from inferometer.cli.storing import StoringOptions, print_run_link, recording_from, storing_options
 from inferometer.core.errors import DomainError, PlaceError
+from inferometer.core.units import parse_quantity
 
 if TYPE_CHECKING:
     from inferometer.core.profile import Profile
@@ -272,8 +274,6 @@ def _progress_text(progress: "LoadProgress") -> str:
 
 def command_line() -> str:
     """The command as it was given, without secrets: values of headers, and a password in the address."""
-    import re
-
     words, shown = list(sys.argv[1:]), ["inferometer"]
     hide = False
     for word in words:
@@ -289,7 +289,6 @@ def command_line() -> str:
 def plan_from(url: str, options: LoadOptions, *, command: str | None = None) -> "LoadPlan":
     from inferometer.core.served import parse_objective
     from inferometer.core.traffic.lengths import parse_lengths
-    from inferometer.core.units import parse_quantity
     from inferometer.serving.asked import cancels_from, sharing_from, steps_from, trace_from
     from inferometer.serving.load.apis import (
         parse_address,

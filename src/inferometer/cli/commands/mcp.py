@@ -6,6 +6,7 @@ import click
 
 from inferometer.cli.options import PORT, say
 from inferometer.cli.storing import read_token, store_option
+from inferometer.core.errors import DomainError
 
 
 @click.command("mcp")
@@ -40,7 +41,6 @@ def command(
     Tools only read: catalog names and stored runs, and files in folders that you name. Nothing is measured without
     --allow-profile, and then only after the client has asked you.
     """
-    from inferometer.core.errors import DomainError
     from inferometer.hub.mcp.access import Access
     from inferometer.hub.mcp.server import http_app, serve_stdio
 

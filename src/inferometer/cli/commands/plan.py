@@ -26,7 +26,8 @@ from inferometer.cli.options import (
     say,
 )
 from inferometer.cli.progress import progress_line
-from inferometer.core.errors import GateError
+from inferometer.core.errors import FormatError, GateError
+from inferometer.core.units import parse_quantity
 from inferometer.predict.fields import FIELDS
 from inferometer.predict.flags import options_from
 
@@ -202,8 +203,6 @@ def _job_seconds(options: dict[str, Any]) -> float | None:
     import calendar
     from datetime import datetime, timedelta
 
-    from inferometer.core.units import parse_quantity
-
     if options["tokens"] is None:
         if options["by"] is not None:
             raise click.UsageError("--by goes with --tokens.")
@@ -229,7 +228,6 @@ def _prices(path: Path | None) -> tuple[tuple[str, float], ...]:
     """Prices of one's own, by devices of the catalog."""
     import csv
 
-    from inferometer.core.errors import FormatError
     from inferometer.known import device as device_named
 
     if path is None:
@@ -272,7 +270,6 @@ def search_from(model: str, options: dict[str, Any]) -> PlanSearch:
     from inferometer.api.services import asked_traffic
     from inferometer.core.served import parse_objective
     from inferometer.core.traffic.lengths import listed_lengths, parse_lengths
-    from inferometer.core.units import parse_quantity
     from inferometer.known import link as link_named
     from inferometer.serving.plans.asked import PlanSearch, draftings, up_between
 
@@ -334,7 +331,6 @@ def _shares(text: str | None) -> tuple[float, ...]:
 
 
 def _edge(options: dict[str, Any]) -> EdgeAsked | None:
-    from inferometer.core.units import parse_quantity
     from inferometer.serving.plans.asked import EdgeAsked
 
     if options["edge"] is None:

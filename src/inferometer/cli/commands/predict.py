@@ -23,12 +23,12 @@ from inferometer.cli.options import (
 from inferometer.core.errors import DomainError, FormatError, InferometerError
 from inferometer.predict.fields import FIELDS, fields_that
 from inferometer.predict.flags import parse_sizes
+from inferometer.understand.view.table import Column, ReportTable
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from inferometer.predict.question import Question
-    from inferometer.understand.view.table import Column
 
 Case = tuple[str, str, str | None]  # a model, a device, the format of the weights
 
@@ -161,7 +161,6 @@ def _print_fits(questions: list[Question], form: str) -> None:
     """What each would take of the memory: one card, or a row each."""
     from inferometer.predict.fitting import memory_fit
     from inferometer.understand.view.serving import fit_card
-    from inferometer.understand.view.table import ReportTable
 
     others = {field.keyword or name for name, field in FIELDS.items()} - _OF_MEMORY
     refuse_given(others | {"why"}, "What fits into memory does not depend on {}.", "Leave it out, or leave out --fit.")
@@ -185,8 +184,6 @@ def _print_fits(questions: list[Question], form: str) -> None:
 
 
 def _memory_column(name: str) -> Column:
-    from inferometer.understand.view.table import Column
-
     words = name.removesuffix("_bytes").replace("_", " ")
     return Column(key=name, heading=words, label=name, unit="B" if "bytes" in name else None, exact="bytes" not in name)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any, cast
 
 import click
@@ -230,8 +231,6 @@ def _print(prepared: Prepared, form: str, settings: Tuned | None) -> None:
 
 
 def _foretell(request: PrepareRequest, form: str, *, sensitivity: bool) -> None:
-    from dataclasses import asdict
-
     from inferometer.measure.prepare.foretell import foretell
     from inferometer.understand.view.prepared import foretold_ops, foretold_table
 
@@ -271,8 +270,6 @@ def _print_tuned(settings: Tuned, form: str) -> None:
 
 
 def _search(request: PrepareRequest, budget_s: float, goals: tuple[str, ...], form: str, *, tuning: bool) -> None:
-    from dataclasses import replace
-
     from inferometer.core.notices import told_to
     from inferometer.measure.prepare.run import prepared_document
     from inferometer.measure.prepare.search import AS_IT_IS, chosen, parse_goal, search

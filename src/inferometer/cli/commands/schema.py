@@ -3,6 +3,7 @@
 import click
 
 from inferometer.cli.options import format_option, print_document, print_table
+from inferometer.understand.view.table import Column, ReportTable
 
 
 @click.command("schema")
@@ -19,7 +20,6 @@ def command(name: str | None, form: str) -> None:
     document's own `schema`.
     """
     from inferometer.api.schemas import SCHEMAS, schema_of
-    from inferometer.understand.view.table import Column, ReportTable
 
     if name is not None:
         print_document(schema_of(name))

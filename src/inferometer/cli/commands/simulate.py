@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -202,7 +203,6 @@ def _serve(model: str, device: str, options: dict[str, Any], address: tuple[str,
 
 async def _served(service: Any, model: str, address: tuple[str, int], speed: float) -> None:
     import asyncio
-    import time
 
     from inferometer.serving.mock.engine import MockEngine
     from inferometer.serving.mock.server import MockServer

@@ -218,7 +218,7 @@ def _write(study: Study, out: Path, engine: str, *, resume: bool) -> None:
 
 def _print_answers(rows: RowSource, questions: dict[str, Any], form: str) -> None:
     """Print what was asked about the rows, or else the rows themselves."""
-    from inferometer.predict.sweep.choose import without_figures
+    from inferometer.predict.sweep.rows import without_figures
     from inferometer.understand.view.charts.render import column_title
 
     def words_of(column: str) -> str:

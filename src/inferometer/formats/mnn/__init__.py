@@ -10,6 +10,7 @@ import struct
 from typing import TYPE_CHECKING
 
 from inferometer.formats.onnx.faults import reading
+from inferometer.formats.onnx.messages import GraphDef, OnnxModel, TypeDef, ValueInfo, Wire
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
     from inferometer.core.graph import Graph
     from inferometer.formats.base import Peek
     from inferometer.formats.mnn.layers import MnnNet, MnnOp
-    from inferometer.formats.onnx.messages import OnnxModel, TensorDef, ValueInfo
+    from inferometer.formats.onnx.messages import TensorDef
 
 _AGAIN = "Convert the model again, with MNNConvert or `inferometer prepare MODEL --for mnn`."
 _OPSET = 20  # of the operators that MNN's are written as
@@ -39,7 +40,6 @@ class MnnReader:
     def read(self, path: Path) -> Graph:
         from inferometer.formats.mnn.layers import parse_net  # noqa: PLC0415 - matching a file needs none of it
         from inferometer.formats.onnx.assemble import assemble_model  # noqa: PLC0415 - as above
-        from inferometer.formats.onnx.messages import Wire  # noqa: PLC0415 - as above
 
         with reading(path, "an MNN file", remedy=_AGAIN, by_byte=False):
             with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
@@ -64,7 +64,6 @@ def _may_be_a_network(head: bytes) -> bool:
 
 def _model(net: MnnNet, path: Path) -> OnnxModel:
     from inferometer.formats.mnn.layers import DOMAIN, MnnSite, nodes_of  # noqa: PLC0415 - as above
-    from inferometer.formats.onnx.messages import GraphDef, OnnxModel, ValueInfo  # noqa: PLC0415 - as above
 
     stored: dict[str, TensorDef] = {}
     numbers: dict[str, tuple[int, ...]] = {}
@@ -86,8 +85,6 @@ def _model(net: MnnNet, path: Path) -> OnnxModel:
 
 def _input(op: MnnOp) -> ValueInfo:
     """A size of −1 is left open."""
-    from inferometer.formats.onnx.messages import TypeDef, ValueInfo  # noqa: PLC0415 - as above
-
     dims = op.wholes(0, "the sizes of an input")
     axes = tuple(size if size > 0 else None for size in dims)
     kind = _TYPES.get(op.whole(1, 1), "f32")

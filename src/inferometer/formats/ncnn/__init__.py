@@ -11,7 +11,7 @@ from inferometer.core.graph import Graph
 from inferometer.formats.base import Peek
 from inferometer.formats.ncnn.param import NcnnLayer, input_shape, parse_param
 from inferometer.formats.onnx.faults import reading
-from inferometer.formats.onnx.messages import Node, OnnxModel, TensorDef
+from inferometer.formats.onnx.messages import GraphDef, Node, OnnxModel, TensorDef, TypeDef, ValueInfo, Wire
 
 _AGAIN = "Convert the model again, with pnnx or `inferometer prepare MODEL --for ncnn`."
 _LARGEST = 1 << 28
@@ -29,7 +29,6 @@ class NcnnReader:
 
     def read(self, path: Path) -> Graph:
         from inferometer.formats.onnx.assemble import assemble_model  # noqa: PLC0415 - matching a file needs none of it
-        from inferometer.formats.onnx.messages import Wire  # noqa: PLC0415 - as above
 
         with reading(path, "an ncnn network", remedy=_AGAIN, by_byte=False):
             if path.stat().st_size > _LARGEST:
@@ -40,7 +39,6 @@ class NcnnReader:
 
 def _model(layers: tuple[NcnnLayer, ...], path: Path) -> OnnxModel:
     from inferometer.formats.ncnn.layers import DOMAIN  # noqa: PLC0415 - as above
-    from inferometer.formats.onnx.messages import GraphDef, OnnxModel, TypeDef, ValueInfo  # noqa: PLC0415 - as above
 
     weights = path.with_suffix(".bin")
     nodes, stored = _nodes(layers, weights.name, _FLOAT32)

@@ -10,6 +10,7 @@ from inferometer.core.errors import FormatError
 from inferometer.core.graph import Graph
 from inferometer.formats.base import Peek
 from inferometer.formats.onnx.faults import reading
+from inferometer.formats.onnx.messages import Wire
 
 _NET = re.compile(  # after a byte-order mark, a declaration and comments, where there are some
     rb"^(?:\xef\xbb\xbf)?\s*(?:<\?xml[^>]*\?>\s*)?(?:<!--(?:[^-]|-(?!->))*-->\s*)*<net\s[^>]*\bversion\s*=\s*[\"'](\d+)"
@@ -34,7 +35,6 @@ class OpenvinoReader:
 
     def read(self, path: Path) -> Graph:
         from inferometer.formats.onnx.assemble import assemble_model  # noqa: PLC0415 - matching a file needs none of it
-        from inferometer.formats.onnx.messages import Wire  # noqa: PLC0415 - as above
         from inferometer.formats.openvino.convert import as_onnx, folder_graph  # noqa: PLC0415 - as above
         from inferometer.formats.openvino.net import parse_net  # noqa: PLC0415 - as above
 

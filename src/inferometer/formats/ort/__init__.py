@@ -10,6 +10,7 @@ from inferometer.core.errors import FormatError
 from inferometer.core.graph import Graph
 from inferometer.formats.base import Peek
 from inferometer.formats.onnx.faults import reading
+from inferometer.formats.onnx.messages import Wire
 
 _AGAIN = "Convert it again: python -m onnxruntime.tools.convert_onnx_models_to_ort MODEL.onnx."
 IDENTIFIER = b"ORTM"
@@ -24,7 +25,6 @@ class OrtReader:
 
     def read(self, path: Path) -> Graph:
         from inferometer.formats.onnx.assemble import assemble_model  # noqa: PLC0415 - matching a file needs none of it
-        from inferometer.formats.onnx.messages import Wire  # noqa: PLC0415 - as above
         from inferometer.formats.ort.parse import parse_session  # noqa: PLC0415 - as above
 
         path = Path(path)

@@ -18,8 +18,16 @@ from inferometer.core.job import Job, JobModel, JobResult
 from inferometer.core.settings import value_of
 from inferometer.formats.resolve import read
 from inferometer.formats.trust.door import require_data
-from inferometer.hub.places.artifacts import companions
-from inferometer.hub.places.requests import model_path
+from inferometer.hub.places.artifacts import FileHashes, companions
+from inferometer.hub.places.requests import (
+    calibrating_of,
+    judging_of,
+    model_path,
+    preparing_of,
+    request_of,
+    require_known,
+)
+from inferometer.measure.run.model import verify_against
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -87,8 +95,6 @@ def carry_out(job: Job, files: Path, progress: Progress, into: Path | None = Non
         "profile": _measure, "bench": _measure, "verify": _verify, "calibrate": _calibrate,
         "prepare": partial(_prepare, (into or files.parent) / MADE),
     }  # fmt: skip
-    from inferometer.hub.places.requests import require_known  # noqa: PLC0415 - see above
-
     try:
         require_known(job)
         return verbs[job.verb](job, files, progress)
@@ -144,7 +150,6 @@ def without_places(result: JobResult, folder: Path) -> JobResult:
 
 def _measure(job: Job, files: Path, progress: Progress) -> JobResult:
     from inferometer.api import measure_and_judge  # noqa: PLC0415 - as above
-    from inferometer.hub.places.requests import judging_of, model_path  # noqa: PLC0415 - as above
 
     judging = judging_of(job)
     measured = measure_and_judge(
@@ -159,8 +164,6 @@ def _measure(job: Job, files: Path, progress: Progress) -> JobResult:
 
 
 def _request(job: Job, files: Path) -> MeasureRequest:
-    from inferometer.hub.places.requests import request_of  # noqa: PLC0415 - as above
-
     return replace(request_of(job, files), trust=_admitted(job, files))
 
 
@@ -188,9 +191,6 @@ def result_of(job: Job, measured: MeasuredRun) -> JobResult:
 
 def _verify(job: Job, files: Path, progress: Progress) -> JobResult:
     del progress  # two runs of one step each
-    from inferometer.hub.places.requests import judging_of, model_path  # noqa: PLC0415 - as above
-    from inferometer.measure.run.model import verify_against  # noqa: PLC0415 - as above
-
     judging = judging_of(job)
     verification = verify_against(
         _request(job, files),
@@ -204,8 +204,6 @@ def _verify(job: Job, files: Path, progress: Progress) -> JobResult:
 def _prepare(made: Path, job: Job, files: Path, progress: Progress) -> JobResult:
     """The model for one engine, proven step by step. What gives wrong outputs fails, and its proof says where."""
     del progress  # each step tells of itself
-    from inferometer.hub.places.artifacts import FileHashes  # noqa: PLC0415 - as above
-    from inferometer.hub.places.requests import model_path, preparing_of  # noqa: PLC0415 - as above
     from inferometer.measure.prepare.artifact import written  # noqa: PLC0415 - as above
     from inferometer.measure.prepare.carrying_out import model_files  # noqa: PLC0415 - as above
     from inferometer.measure.prepare.run import PrepareRequest, carry_out_request, prepared_document  # noqa: PLC0415 - as above
@@ -241,7 +239,6 @@ def _prepare(made: Path, job: Job, files: Path, progress: Progress) -> JobResult
 
 def _calibrate(job: Job, files: Path, progress: Progress) -> JobResult:
     del files  # it makes its own models
-    from inferometer.hub.places.requests import calibrating_of  # noqa: PLC0415 - as above
     from inferometer.measure.calibrate.job import calibrate, calibration_job, prepare_engine  # noqa: PLC0415 - as above
     from inferometer.measure.calibrate.run import step_of  # noqa: PLC0415 - as above
     from inferometer.predict.basis.files import own_folder  # noqa: PLC0415 - as above

@@ -13,6 +13,7 @@ from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+import anyio
 from starlette.requests import Request
 from starlette.responses import JSONResponse
 
@@ -132,7 +133,6 @@ async def _consent(
 def serve_stdio(access: Access) -> None:
     """Serve until the client closes our input. What engines print goes to stderr: stdout is the protocol's."""
     server = create_server(lambda _: access)
-    import anyio  # noqa: PLC0415 - there, since the server is
     from mcp.server.stdio import stdio_server  # noqa: PLC0415 - as above
 
     async def serve() -> None:

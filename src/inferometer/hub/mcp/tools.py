@@ -16,8 +16,10 @@ from inferometer.core.codec import settled
 from inferometer.core.errors import DomainError, UnknownNameError
 from inferometer.core.frozen import frozen
 from inferometer.core.units import counted, format_quantity
-from inferometer.hub.mcp.access import MOST_CONFIGURATIONS, MOST_REQUESTS, Access, paged, require_bounded
+from inferometer.core.workload import Workload
+from inferometer.hub.mcp.access import MOST_CONFIGURATIONS, MOST_REQUESTS, MOST_ROWS, Access, paged, require_bounded
 from inferometer.predict.fields import AXES, FIELDS, Field, Takes, fields_that, in_python
+from inferometer.store.values import Filter
 
 _PAGE = 20  # rows of an answer, unless more are asked for
 Lengths = int | str
@@ -282,7 +284,6 @@ def models(access: Access, *, name: str | None = None, where: Names = None) -> M
     `where` has conditions such as "family=llama" or "parameters<=2e9".
     """
     from inferometer.core.sizes import bind
-    from inferometer.core.workload import Workload
     from inferometer.known import models as every_model
     from inferometer.known.where import matching
     from inferometer.predict.ask import model_graph
@@ -405,9 +406,7 @@ def runs(
     search: str | None = None,
 ) -> McpAnswer:
     """List stored runs, newest first, or show one: `run` is an id, a name or `last`."""
-    from inferometer.hub.mcp.access import MOST_ROWS
     from inferometer.store.recording import hub_link
-    from inferometer.store.values import Filter
     from inferometer.understand.view.render import records
     from inferometer.understand.view.runs import run_document, run_table
 

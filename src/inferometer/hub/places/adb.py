@@ -4,6 +4,7 @@ A phone has no Python, so that the job does not run there: an engine's own bench
 llama.cpp's llama-bench), and what it prints is read through the importer for it. See benchmarks.py.
 """
 
+import json
 import shlex
 import socket
 import struct
@@ -249,8 +250,6 @@ class AdbPlace(Closing):
         for file in (*job.files, *programs):
             there = f"{self._root}/artifacts/{file.sha256}"
             self._shell(f"cd {shlex.quote(folder)} && ln -sf {shlex.quote(there)} {shlex.quote(Path(file.path).name)}")
-        import json  # noqa: PLC0415 - only here
-
         self._server.push(self._serial, [json.dumps(document(job)).encode()], f"{folder}/job.json")
         # In a session of its own, so that it goes on without us: `out`, `err` and, at its end, `code` are left.
         model = job.model.entry if job.model is not None else ""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import uuid
 from contextlib import suppress
@@ -77,8 +78,6 @@ class LocalPlace(Closing):
             place.parent.mkdir(parents=True, exist_ok=True)
             if not place.exists():  # a model may be its own reference
                 device_side.link_or_copy(files[file.sha256], place)
-        import json  # noqa: PLC0415 - only where a job is given away
-
         device_side.write_whole(folder / JOB, json.dumps(document(job)).encode())
         device_side.run_detached(folder, _paths(), {})
         return handle

@@ -15,7 +15,10 @@ from inferometer.hub.web.guard.catalog_names import roofs_of
 from inferometer.hub.web.pages.run import page_explanation, run_values
 from inferometer.hub.web.rendering import render_template
 from inferometer.measure.bench.measurement import Measurement
+from inferometer.measure.spans.build import from_trace
+from inferometer.measure.spans.files import write_whole
 from inferometer.store.values import Metric
+from inferometer.understand.view.charts.render import render, save
 from inferometer.understand.view.drawing import dataflow_svg
 from inferometer.understand.view.model_graph import model_graph
 from inferometer.understand.view.page import page_of
@@ -44,8 +47,6 @@ def exported_run(run: Run, form: str, metrics: Sequence[Metric] = ()) -> bytes:
 
 def exported_chart(run: Run, name: str, form: str, width: int | None = None) -> bytes:
     """One chart of the run's profile as SVG, PNG or its Vega-Lite spec, for a figure of that width."""
-    from inferometer.understand.view.charts.render import render  # noqa: PLC0415 - only when it is asked for
-
     return render(_chart_spec(_profile_of(run), name, width), form)
 
 
@@ -83,7 +84,6 @@ def _html(run: Run, profile: Profile, metrics: Sequence[Metric] = ()) -> bytes:
 
 def _trace(_run: Run, profile: Profile) -> bytes:
     from inferometer.measure.run.spans import trace_of  # noqa: PLC0415 - as above
-    from inferometer.measure.spans.build import from_trace  # noqa: PLC0415 - as above
     from inferometer.understand.view.traces import chrome  # noqa: PLC0415 - as above
 
     return b"".join(chrome(from_trace(trace_of(profile))))
@@ -117,13 +117,9 @@ class DrawnChart:
         return f"<chart: {title.get('text', '') if isinstance(title, dict) else title}>"
 
     def save(self, path: str | Path) -> None:
-        from inferometer.understand.view.charts.render import save  # noqa: PLC0415 - a spec alone needs no vl-convert
-
         save(self.spec, Path(path))
 
     def _repr_svg_(self) -> str:
-        from inferometer.understand.view.charts.render import render  # noqa: PLC0415 - as above
-
         return render(self.spec, "svg").decode()
 
 
@@ -150,8 +146,6 @@ def export(
     `export("last", "report.html")`. `what` is a profile, a measurement, a file, or a stored run; `chart` saves that one
     chart as .svg, .png or .json.
     """
-    from inferometer.measure.spans.files import write_whole  # noqa: PLC0415 - only who saves needs it
-
     path = Path(out)
     form = _form(path, chart)
     if form == "html":

@@ -7,6 +7,7 @@ and `Llama 3.2:1b` are `llama3p2p1b`. It is looked up among the catalog's names,
 
 import json
 import re
+import tomllib
 from collections.abc import Iterable, Mapping
 from functools import cache
 from pathlib import Path
@@ -108,8 +109,6 @@ def _preferred(name: str) -> str:
 
 @cache
 def _file() -> Mapping[str, Any]:
-    import tomllib  # noqa: PLC0415 - a name that the atlas has needs no aliases
-
     return tomllib.loads((DATA / "aliases.toml").read_text(encoding="utf-8"))
 
 

@@ -6,6 +6,7 @@ model and which a device, so that a question about one model reads a few thousan
 
 import gzip
 import math
+import tomllib
 import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import field
@@ -105,8 +106,6 @@ def index() -> AtlasIndex:
 @cache
 def sources() -> Mapping[str, AtlasSource]:
     """Every source by its key, whether its rows are in the package or not."""
-    import tomllib  # noqa: PLC0415 - a prediction that nobody's figure stands beside needs no sources
-
     rows = tomllib.loads((DATA / "sources.toml").read_text(encoding="utf-8"))
     return {key: AtlasSource(key=key, **fields) for key, fields in rows.items()}
 

@@ -53,8 +53,6 @@ class Tree:
 
     def nbytes(self) -> int | None:
         """Resident bytes now; None if the process has ended."""
-        import psutil  # noqa: PLC0415 - only limits and warm-up runs need it
-
         now = self._clock()
         try:
             if now >= self._search_at or not self._known:
@@ -74,8 +72,6 @@ class Tree:
 
 def kill_tree(pid: int) -> None:
     """End a process and its descendants, at once and for good. Never the first one: all others are its descendants."""
-    import psutil  # noqa: PLC0415 - as above
-
     if pid <= 1:
         raise ValueError(f"{pid} is no process of ours to end.")
     try:
@@ -89,8 +85,6 @@ def kill_tree(pid: int) -> None:
 
 
 def _kill(process: psutil.Process) -> None:
-    import psutil  # noqa: PLC0415 - as above
-
     try:
         process.kill()
     except psutil.Error:
@@ -99,8 +93,6 @@ def _kill(process: psutil.Process) -> None:
 
 def own_use() -> OwnUse:
     """What this process and its children have used. Windows forgets the times of children that have ended."""
-    import psutil  # noqa: PLC0415 - as above
-
     me = psutil.Process()
     ours = (me, *me.children(recursive=True))
     pids = frozenset(process.pid for process in ours)

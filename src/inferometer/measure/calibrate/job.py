@@ -28,9 +28,17 @@ from inferometer.measure.calibrate.run import (
     CalibrationOutcome,
     CalibrationProgress,
     CandidateSource,
+    Together,
     calibrate_with,
 )
-from inferometer.predict.basis.calibrations import WIDER_VERSION, HostSetup, choose_calibration, differences, widened
+from inferometer.predict.basis.calibrations import (
+    WIDER_VERSION,
+    HostSetup,
+    choose_calibration,
+    differences,
+    host_setup,
+    widened,
+)
 from inferometer.predict.basis.files import sealed, write_calibration
 from inferometer.predict.basis.learned import carry_over
 from inferometer.predict.basis.roof import roof_for
@@ -198,10 +206,8 @@ def _probed(job: CalibrationJob, clock: Callable[[], float]) -> PreparedEngine:
     )
     from inferometer.measure.calibrate.probes.host_readings import HostReadings  # noqa: PLC0415 - as above
     from inferometer.measure.calibrate.probes.provider import CEILINGS  # noqa: PLC0415 - as above
-    from inferometer.measure.calibrate.run import Together  # noqa: PLC0415 - as above
     from inferometer.measure.calibrate.wanted import WantedModels, lately_profiled, usual_models  # noqa: PLC0415 - as above
     from inferometer.measure.run.child import runtime_named  # noqa: PLC0415 - as above
-    from inferometer.predict.basis.calibrations import host_setup  # noqa: PLC0415 - as above
 
     started = clock()
     threads = job.threads or calibration_threads(job.device, None) or 1

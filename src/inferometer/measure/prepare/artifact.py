@@ -20,6 +20,7 @@ from inferometer.core.graph import Graph, is_generative
 from inferometer.core.notices import tell
 from inferometer.core.settings import cache_folder
 from inferometer.formats.resolve import read
+from inferometer.formats.synth import synthesise
 from inferometer.formats.synth.files import landing, landing_folder
 from inferometer.known.files import row_named
 from inferometer.known.zoo import require_file
@@ -156,8 +157,6 @@ def source_of(model: str, engine: EngineDescriptor, *, image: int | None = None,
     graph = _graph(model)
     if not _is_made(model, graph):
         return Path(model).resolve()
-    from inferometer.formats.synth import synthesise  # noqa: PLC0415 - brings what writes files, only where one is written
-
     kind = _kind_for(graph, engine)
     sides = dict.fromkeys(("image", "height", "width") if image is not None and kind != "safetensors" else (), image)
     sizes = {name: size for name, size in sides.items() if size is not None and name in graph.symbols}

@@ -25,6 +25,7 @@ from inferometer.core.errors import DomainError, EngineError, FormatError
 from inferometer.core.frozen import frozen
 from inferometer.core.units import format_quantity
 from inferometer.engines.order import ToolAnswer, ToolOrder
+from inferometer.formats.resolve import read
 from inferometer.formats.synth.files import require_room
 from inferometer.formats.trust import door
 from inferometer.measure.prepare.child import ENGINES
@@ -63,8 +64,6 @@ def _external(path: Path) -> list[Path]:
     """An ONNX file's weights in files of their own."""
     if path.suffix != ".onnx":
         return []
-    from inferometer.formats.resolve import read  # noqa: PLC0415 - only ONNX has them
-
     data = read(str(path)).metadata.get("external_data", {})
     return [path.parent / name for name in data.get("files", ())]
 

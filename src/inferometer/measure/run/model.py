@@ -38,7 +38,15 @@ from inferometer.measure.run.model_file import (
 from inferometer.measure.run.order import MeasureOrder, TextOrder
 from inferometer.measure.run.raw import Raw
 from inferometer.measure.run.sustained import cool_down, sensor_readers, with_sustained
-from inferometer.measure.run.tolerance import Formats, Tolerance
+from inferometer.measure.run.tolerance import (
+    Formats,
+    Tolerance,
+    formats_of_side,
+    last_digits,
+    noise_between,
+    product_count,
+    summed_terms,
+)
 from inferometer.measure.run.turns import TurnsAddress
 from inferometer.predict.memory.footprint import footprint
 from inferometer.predict.precision import held_precision
@@ -232,7 +240,6 @@ def verify_against(
 
 
 def _compared(mine: MeasureRequest, right: MeasureRequest, folder: Path, tolerance: Tolerance | None) -> Verification:
-    from inferometer.measure.run.tolerance import last_digits, noise_between, product_count, summed_terms  # noqa: PLC0415 - as below
     from inferometer.measure.run.verify import compare_arrays, compare_text, load_outputs  # noqa: PLC0415 - brings numpy
 
     ran = [_outputs(request, folder / name) for request, name in ((mine, "mine"), (right, "right"))]
@@ -253,8 +260,6 @@ def _compared(mine: MeasureRequest, right: MeasureRequest, folder: Path, toleran
 
 
 def _side(raw: Raw, prepared: PreparedModel) -> Formats:
-    from inferometer.measure.run.tolerance import formats_of_side  # noqa: PLC0415 - only for a verification
-
     opened = raw.opened
     computed, sums = (None, None) if opened is None else (opened.precision, opened.sums)
     return formats_of_side(prepared.graph, prepared.precision, computed, sums)

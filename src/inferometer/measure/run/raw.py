@@ -9,6 +9,8 @@ from dataclasses import dataclass, field
 from itertools import chain
 from typing import Any, Literal
 
+import psutil
+
 from inferometer.core.frozen import frozen
 from inferometer.core.profile import Environment
 from inferometer.engines.base import Event, Kernel, Opened
@@ -73,7 +75,6 @@ class MemoryWatch:
 
 def resident_of(pid: int) -> Callable[[], int | None]:
     """Reads the process's resident bytes; None once it is gone."""
-    import psutil  # noqa: PLC0415 - only where something runs
 
     def read() -> int | None:
         try:

@@ -16,14 +16,16 @@ from statistics import median
 from typing import Any
 
 import numpy as np
+import psutil
 
 from inferometer.core.errors import DomainError, FormatError
 from inferometer.core.frozen import frozen
 from inferometer.core.profile import Profile, SensedSeries, Sustained
 from inferometer.core.units import format_quantity
+from inferometer.known.machine.detect import LocalMachine
 from inferometer.measure.bench.verdict import change_points
 from inferometer.measure.run.raw import Resident
-from inferometer.measure.spans.energy import EnergyMeter
+from inferometer.measure.spans.energy import EnergyMeter, energy_meter
 from inferometer.measure.spans.sensors import Channel
 
 _WINDOWS = 120  # of a run, however long it is: a quarter of a minute each in half an hour
@@ -57,10 +59,6 @@ class CoolingFit:
 
 def sensor_readers() -> Mapping[str, Callable[[], int | None]]:
     """What can be read here, in whole numbers: the clock in Hz, the hottest place in 0.001 °C, the power in mW."""
-    import psutil  # noqa: PLC0415 - only where something runs
-
-    from inferometer.known.machine.detect import LocalMachine  # noqa: PLC0415 - as above
-    from inferometer.measure.spans.energy import energy_meter  # noqa: PLC0415 - as above
 
     def clock_hz() -> int | None:
         found = psutil.cpu_freq() if hasattr(psutil, "cpu_freq") else None
@@ -108,8 +106,6 @@ def power_reader(meter: EnergyMeter, clock: Callable[[], float] = time.monotonic
 
 def hottest_limit() -> float | None:
     """The lowest temperature at which a sensor of this machine says that it slows down; None without one."""
-    import psutil  # noqa: PLC0415 - as above
-
     chips = psutil.sensors_temperatures() if hasattr(psutil, "sensors_temperatures") else {}
     stated = [place.high or place.critical for places in chips.values() for place in places]
     return min((limit for limit in stated if limit and limit > 0), default=None)

@@ -7,6 +7,8 @@ from dataclasses import field, replace
 from statistics import median
 from typing import Any, cast
 
+import psutil
+
 from inferometer.core.errors import InferometerError
 from inferometer.core.frozen import frozen
 from inferometer.core.request import RUN, kept_steps
@@ -207,8 +209,6 @@ def _keep(order: MeasureOrder, runtime: Runtime, session: TextSession, tell: Tel
 
 def _room_for_two(nbytes: int) -> bool:
     """Whether a second copy of the model fits beside the first."""
-    import psutil  # noqa: PLC0415 - needed once
-
     return nbytes < psutil.virtual_memory().available * _ROOM
 
 

@@ -17,15 +17,18 @@ from math import exp, log, sqrt
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from inferometer.core.frozen import frozen
 from inferometer.core.kept import Kept
 from inferometer.known.engines import known_engine
 from inferometer.predict.precision import is_autocast
-from inferometer.predict.work.classes import FREE, class_of, form_of
+from inferometer.predict.price.likeness import alike, expected_effect
+from inferometer.predict.work.classes import FITTED, GENERATING
 
 if TYPE_CHECKING:
     from inferometer.core.device import Device
-    from inferometer.core.graph import Graph, Op
+    from inferometer.core.graph import Graph
     from inferometer.core.workload import Precision
 
 _FOLDER = Path(__file__).parents[2] / "known" / "data" / "priors"
@@ -33,18 +36,9 @@ FILE = _FOLDER / "deviations.json"
 TOKENS_FILE = _FOLDER / "token_deviations.json"  # language models: other engines, other kernels
 
 SHARED = ("compute", "memory", "kernel", "step", "host", "unpack")  # for all classes of ops together
-FORWARD = (
-    "convolution.window", "convolution.pointwise", "convolution.strided", "convolution.first", "convolution.grouped",
-    "depthwise", "linear", "matmul", "attention", "vector", "vector.norm", "vector.copy", "indexing",
-)  # fmt: skip
-FITTED = (
-    *FORWARD, "linear.prefill", "linear.decode", "attention.prefill", "attention.decode", "experts.prefill",
-    "experts.decode", "vector.prefill", "vector.decode",
-)  # fmt: skip
 STREAMS = ("compute", "memory", "kernel")
 _FEW_ROWS = 10  # published steps of an engine: fewer do not tell its kernels from its work
 PARAMETERS = (*SHARED, *(f"{stream}:{name}" for stream in STREAMS for name in FITTED))
-PLACE = {name: place for place, name in enumerate(FITTED)}
 
 ODDS = 9.0  # where log-odds end: a share of 0.9999
 EIGHT_IN_TEN = 1.2816  # standard deviations on each side that hold eight in ten readings of a normal distribution
@@ -55,7 +49,6 @@ WORTH_SAYING = 0.02  # of a model's time: a smaller effect changes no reading, a
 # They lie at 0.13 and 0.27 of features, within which intervals were a factor of 1.2 and 1.5.
 _NEAR, _LIKE = 0.815, 0.41
 UNMEASURED = ("near", "like", "new")
-_GENERATING = frozenset({"prefill", "decode"})
 _USUAL_HZ = 2.5e9  # a clock that says nothing of a CPU
 # What sums are held to on a device that was not among those they were fitted with: see `_carried`. Of the CPUs and GPUs
 # that were, a kernel of nine in ten starts within the first, and products of nine in ten reach the second.
@@ -64,20 +57,6 @@ _CARRIED_SHARE = 0.08
 _CARRIED = frozenset({"cpu", "gpu", "npu"})
 _OF_ENCODERS = ("linear", "matmul", "attention", "vector.norm")  # classes that networks of convolutions hardly have
 _OF_NO_MATRIX = ("depthwise", "vector", "indexing")  # classes that reach little of a peak that is of matrices
-
-
-def fitted_class(op: Op, phase: str) -> str | None:
-    """The class whose parameters price an op; None where no fit knows its kind."""
-    name = class_of(op)
-    if name in FREE or name == "collective":
-        return None
-    if phase in _GENERATING:
-        name = f"{'vector' if name == 'indexing' else name}.{phase}"
-    elif name == "convolution":
-        name = form_of(op) or name
-    elif name == "vector":
-        name += {"norm": ".norm", "softmax": ".norm", "copy": ".copy", "cast": ".copy"}.get(op.kind, "")
-    return name if name in PLACE else None
 
 
 @frozen
@@ -133,7 +112,7 @@ class Standing:
         """Whose left-out residuals say how far an answer may be off, the nearest first."""
         engine = f"{self.unit}:{self.engine}"
         near = (f"{self.device}:{engine}:{quantity}", f"{self.vendor}:{engine}:{quantity}")
-        return (*(near if quantity in _GENERATING else ()), f"{engine}:{quantity}", engine, self.unit)
+        return (*(near if quantity in GENERATING else ()), f"{engine}:{quantity}", engine, self.unit)
 
 
 def standing_of(device: Device, engine: str, precision: Precision, variants: tuple[str, ...] = ()) -> Standing:
@@ -262,7 +241,7 @@ def fitted_prior(standing: Standing, quantity: str = "forward") -> FittedPrior |
 
 @lru_cache(maxsize=4096)
 def _fitted(standing: Standing, quantity: str) -> FittedPrior | None:
-    tokens = quantity in _GENERATING
+    tokens = quantity in GENERATING
     known, standing = known_deviations(tokens=tokens), known_unit(standing, tokens=tokens)
     if standing.unit not in known.base:
         return None
@@ -356,8 +335,6 @@ def _with_own_kernel(standing: Standing, sums: Mapping[str, float]) -> Mapping[s
     Five large networks say nothing of what starting a kernel takes; then other engines' kernels would be in the sums:
     300 tiny ops of ONNX Runtime took 0.13 ms on a Xeon, and were answered with 2.4.
     """
-    from inferometer.known.engines import known_engine  # noqa: PLC0415 - as above
-
     level, descriptor = known_deviations().levels.get(f"engine:{standing.unit}:{standing.engine}"), None
     if level is None or level.rows < _FEW_ROWS:
         descriptor = known_engine(standing.engine)
@@ -372,8 +349,6 @@ def _with_own_kernel(standing: Standing, sums: Mapping[str, float]) -> Mapping[s
 
 def _is_served(engine: str) -> bool:
     """Whether it has rules of serving, whose costs were fitted with kernels and class priors below them."""
-    from inferometer.known.engines import known_engine  # noqa: PLC0415 - as above
-
     descriptor = known_engine(engine)
     return descriptor is not None and descriptor.serving is not None
 
@@ -404,14 +379,14 @@ def sums_of(standing: Standing, *, without: frozenset[str] = frozenset(), tokens
 def is_fitted_for(parameters: Mapping[str, float], phase: str) -> bool:
     """Whether sums that a calibration has kept are of such a phase: speeds of tokens say nothing of forward passes."""
     tokens = any(name.endswith((".prefill", ".decode")) for name in parameters)
-    return bool(parameters) and tokens == (phase in _GENERATING)
+    return bool(parameters) and tokens == (phase in GENERATING)
 
 
 def prior_from(
     parameters: Mapping[str, float], standing: Standing, phase: str, *, spread: float, rows: int
 ) -> FittedPrior:
     """As `fitted_prior`, from the sums that a calibration has kept: as odds and seconds, not as their logarithms."""
-    tokens = phase in _GENERATING
+    tokens = phase in GENERATING
     return _prior_of(
         known_unit(standing, tokens=tokens),
         {name: log(value) for name, value in parameters.items()},
@@ -472,7 +447,7 @@ def spread_of(standing: Standing, quantity: str, *, seen: bool, known: str) -> f
     `known` is `known`, or how like a model that nobody measured is to those that were. Whoever asks is a source of its
     own, with its harness, releases and clocks: what sources left out were off by beyond that is in the half.
     """
-    deviations = known_deviations(tokens=quantity in _GENERATING)
+    deviations = known_deviations(tokens=quantity in GENERATING)
     related = f"family:{standing.unit}:{standing.family or standing.vendor}" in deviations.levels
     near = "seen" if seen else "unseen" if related else "stranger"
     fitted = f"engine:{standing.unit}:{standing.engine}" in deviations.levels
@@ -584,7 +559,7 @@ def model_effect(
 
     Reading and making tokens have effects of their own, and know nothing of likeness.
     """
-    tokens = phase in _GENERATING
+    tokens = phase in GENERATING
     known, engine = known_deviations(tokens=tokens), f"{standing.unit}:{standing.engine}"
     if tokens:
         where = f"{engine}:{phase}"
@@ -627,8 +602,6 @@ def _pulls_with(engine: str) -> Iterator[Mapping[str, tuple[float, int]]]:
 
 @lru_cache(maxsize=4096)
 def _expected(model: str, features: tuple[int, ...] | None, engine: str, formats: str) -> float:
-    from inferometer.predict.price.likeness import expected_effect  # noqa: PLC0415 - it needs the classes of this module
-
     known, unit = known_deviations(), engine.partition(":")[0]
     pulls = {where: models for where, models in known.pulls.items() if where.startswith(f"{unit}:")}
     likenesses = None if features is None else _likenesses(features)
@@ -647,16 +620,12 @@ def _likeness(features: tuple[int, ...] | None, engine: str) -> float:
 @lru_cache(maxsize=64)  # a table of a thousand numbers for each
 def _likenesses(features: tuple[int, ...]) -> Mapping[str, float]:
     """How like a model is to each that was measured."""
-    from inferometer.predict.price.likeness import alike  # noqa: PLC0415 - it needs the classes of this module
-
     return dict(zip(known_deviations().features, alike([features], _measured_features())[0].tolist(), strict=True))
 
 
 @cache
 def _measured_features() -> Any:
     """[models, features]: making the array of the thousand tuples takes longer than all that is done with it."""
-    import numpy as np  # noqa: PLC0415 - a calibrated answer needs no priors
-
     return np.array([*known_deviations().features.values()])
 
 

@@ -24,7 +24,6 @@ from inferometer.predict.price.deviations import (
     UNKNOWN_SPREAD,
     FittedPrior,
     Standing,
-    fitted_class,
     fitted_prior,
     is_fitted_for,
     known_deviations,
@@ -36,7 +35,7 @@ from inferometer.predict.price.kernels import Curve, KernelCurve, kernel_curve, 
 from inferometer.predict.price.price import NINE_IN_TEN
 from inferometer.predict.price.priors import prior_for
 from inferometer.predict.price.utilisation import residual_of, step_residual, tables_for
-from inferometer.predict.work.classes import FREE, MATRIX
+from inferometer.predict.work.classes import FREE, MATRIX, fitted_class
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

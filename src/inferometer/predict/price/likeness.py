@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from inferometer.core.dtypes import dtype
-from inferometer.predict.price.deviations import FORWARD, fitted_class
+from inferometer.predict.work.classes import FORWARD, fitted_class
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -32,7 +32,6 @@ from inferometer.predict.price.deviations import (
     NO_EFFECT,
     ModelEffect,
     Standing,
-    fitted_class,
     fitted_prior,
     model_effect,
     standing_of,
@@ -46,7 +45,7 @@ from inferometer.predict.price.rates import Rates, rates_of
 from inferometer.predict.price.step import Pace, StepPrice, ideals, over_rows, price_rows
 from inferometer.predict.price.utilisation import step_residual
 from inferometer.predict.price.variants import knows_variant
-from inferometer.predict.work.classes import MATRIX, class_of
+from inferometer.predict.work.classes import MATRIX, class_of, fitted_class
 from inferometer.predict.work.prepare import PreparedWork, Quantities
 
 if TYPE_CHECKING:

@@ -5,12 +5,11 @@ Both are the same prediction as `predict`, row for row; where a row cannot be, i
 """
 
 from inferometer.predict.sweep.begun import begun_study
-from inferometer.predict.sweep.choose import Condition, parse_condition
 from inferometer.predict.sweep.columns import COLUMNS, DETAILS
 from inferometer.predict.sweep.engines import ENGINES
 from inferometer.predict.sweep.grid import AXES, Study, study_of
 from inferometer.predict.sweep.read import Saved, read_rows
-from inferometer.predict.sweep.rows import Rows, RowSource
+from inferometer.predict.sweep.rows import Condition, Rows, RowSource, parse_condition
 from inferometer.predict.sweep.run import run_study, sweep
 from inferometer.predict.sweep.spec import Spec, parse_axis, parse_spec
 from inferometer.predict.sweep.write import Progress, Written, stream

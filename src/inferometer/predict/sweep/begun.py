@@ -181,6 +181,6 @@ class _Values(pickle.Unpickler):
         if module.startswith(("inferometer.core.", "inferometer.predict.")) and "." not in name:
             found = super().find_class(module, name)
             is_value = is_dataclass(found) or (isinstance(found, type) and issubclass(found, tuple))
-            if is_value or module == "inferometer.predict.price.kernel_floors":  # whose functions are arithmetic
+            if found.__module__ == module and (is_value or module.endswith(".kernel_floors")):  # which is arithmetic
                 return found
         raise pickle.UnpicklingError(f"{module}.{name} is no value.")

@@ -21,8 +21,8 @@ from inferometer.core.errors import DomainError, InferometerError, MissingDepend
 from inferometer.core.frozen import frozen
 from inferometer.predict.sweep.evaluate import evaluate_chunk
 from inferometer.predict.sweep.grid import SweepChunk
-from inferometer.predict.sweep.rows import impossible_in
 from inferometer.predict.sweep.sinks import ENCODERS
+from inferometer.predict.sweep.table import impossible_in
 
 if TYPE_CHECKING:
     from inferometer.predict.sweep.grid import Study

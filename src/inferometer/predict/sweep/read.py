@@ -12,11 +12,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from inferometer.core.errors import FormatError
-from inferometer.predict.sweep import choose
 from inferometer.predict.sweep.columns import COLUMNS, column_named, columns_with
 from inferometer.predict.sweep.formats import FORMS, arrow_module
 from inferometer.predict.sweep.grid import CHUNK_ROWS
-from inferometer.predict.sweep.rows import Rows, records_of
+from inferometer.predict.sweep.rows import Rows, cheapest, pareto, records_of
 from inferometer.predict.sweep.table import Unread, vector
 
 if TYPE_CHECKING:
@@ -46,10 +45,10 @@ class Saved:
         return records_of(self.parts)
 
     def pareto(self, *names: str, ties: bool = True, only_fitting: bool = True) -> Rows:
-        return choose.pareto(self.parts, names, ties=ties, only_fitting=only_fitting)
+        return pareto(self.parts, names, ties=ties, only_fitting=only_fitting)
 
     def cheapest(self, *conditions: str, by: str = "usd_per_million_tokens") -> Rows:
-        return choose.cheapest(self.parts, conditions, by=by)
+        return cheapest(self.parts, conditions, by=by)
 
 
 def read_rows(path: str | Path) -> Rows:

@@ -2,40 +2,24 @@
 
 from __future__ import annotations
 
-from math import prod
+import operator
+import re
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
 from inferometer.core.errors import DomainError
+from inferometer.core.frozen import frozen
 from inferometer.core.lazy import Framed, late
-from inferometer.predict.sweep import choose
-from inferometer.predict.sweep.columns import COLUMNS, Kind, SweepColumn, column_named
-from inferometer.predict.sweep.table import SweepTable, is_none
+from inferometer.core.units import parse_quantity
+from inferometer.predict.sweep.columns import COLUMNS, HIGHER_IS_BETTER, column_named, unit_of
+from inferometer.predict.sweep.formats import require_parquet
+from inferometer.predict.sweep.sinks import ENCODERS, sink_for
+from inferometer.predict.sweep.table import TYPES, RowsPart, SweepTable, plain, written_out
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
-    from pathlib import Path
-
-_TYPES: dict[Kind, Any] = {"text": object, "whole": np.int64, "number": float, "flag": bool}
-
-
-class RowsPart(Protocol):
-    """Consecutive rows: an Answer, or a SweepTable."""
-
-    @property
-    def columns(self) -> Mapping[str, SweepColumn]: ...
-
-    @property
-    def shape(self) -> tuple[int, ...]: ...
-
-    def __len__(self) -> int: ...
-
-    def pieces(self) -> Iterator[RowsPart]:
-        """The same rows in runs of some thousands, where a column of them is worked out the quicker."""
-
-    def column(self, name: str) -> Any:
-        """An array that broadcasts to `shape`."""
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
 
 class RowSource(Protocol):
@@ -131,7 +115,7 @@ class Rows(Framed):
         values = {}
         for name, column in self._columns.items():
             found = [_picked(part.column(name), part.shape, local) for part, local in groups if len(local)]
-            joined = np.concatenate(found) if found else np.empty(0, dtype=_TYPES[column.kind])
+            joined = np.concatenate(found) if found else np.empty(0, dtype=TYPES[column.kind])
             values[name] = np.empty_like(joined)
             values[name][order] = joined
         return Rows([SweepTable(length=len(chosen), values=values)])
@@ -142,11 +126,11 @@ class Rows(Framed):
         Lower is better, but for `tokens_per_s` and the sizes. Rows without one of the numbers are left out, and those
         that do not fit into memory unless `only_fitting` is False. Without `ties` equal rows are one, the first.
         """
-        return choose.pareto(self.parts, names, ties=ties, only_fitting=only_fitting)
+        return pareto(self.parts, names, ties=ties, only_fitting=only_fitting)
 
     def cheapest(self, *conditions: str, by: str = "usd_per_million_tokens") -> Rows:
         """For each device its cheapest row that meets all conditions (`"tpot_s<=50ms"`), the cheapest device first."""
-        return choose.cheapest(self.parts, conditions, by=by)
+        return cheapest(self.parts, conditions, by=by)
 
     def to_csv(self, path: str | Path) -> None:
         self._write(path, "csv")
@@ -159,9 +143,14 @@ class Rows(Framed):
         self._write(path, "sqlite")
 
     def _write(self, path: str | Path, form: str) -> None:
-        from inferometer.predict.sweep.write import write_rows  # noqa: PLC0415 - it knows Rows
-
-        write_rows(self, path, form)
+        if form == "parquet":
+            require_parquet()
+        sink = sink_for(Path(path), form, self._columns)
+        try:
+            sink.add(ENCODERS[form](self._parts))
+            sink.finish()
+        finally:
+            sink.close()
 
 
 def records_of(parts: Iterable[RowsPart]) -> Iterator[dict[str, Any]]:
@@ -178,38 +167,146 @@ def _picked(values: Any, shape: tuple[int, ...], places: Any) -> Any:
     return np.broadcast_to(values, shape)[np.unravel_index(places, shape)]
 
 
-def written_out(pieces: Iterable[tuple[Any, tuple[int, ...]]], rows: int, kind: Kind) -> Any:
-    """A column with a value for every row, from what it is along the axes that it depends on, and the rows' shape."""
-    found = np.empty(rows, dtype=_TYPES[kind])
-    start = 0
-    for values, shape in pieces:
-        stop = start + prod(shape)
-        found = _widened(found, values, kind)
-        found[start:stop].reshape(shape)[...] = values
-        start = stop
-    return found
+# Which rows to look at: the Pareto front, and the cheapest device that meets what is asked of it. Both are found part
+# by part, so that no more than one part's columns are ever written out.
+
+_COMPARISONS: dict[str, Callable[[Any, Any], Any]] = {
+    "<=": operator.le, ">=": operator.ge, "<": operator.lt, ">": operator.gt, "=": operator.eq,
+}  # fmt: skip
+_MOST_HELD = 1 << 16  # rows of several parts before the best of them are found
+_CONDITION = re.compile(r"\s*([a-z0-9_]+)\s*(<=|>=|<|>|==?)\s*(.+?)\s*")
 
 
-def _widened(column: Any, values: Any, kind: Kind) -> Any:
-    """A column that can take what comes next: whole numbers become floats, and flags objects, where some are absent."""
-    if kind == "whole" and column.dtype != float and np.isnan(values).any():
-        return column.astype(float)
-    if kind == "flag" and column.dtype == bool and values.dtype == object and is_none(values).any():
-        return column.astype(object)
-    return column
+@frozen
+class Condition:
+    """A limit on a column: `tpot_s <= 0.05`."""
+
+    column: str
+    comparison: str
+    limit: float
+
+    def holds(self, rows: Rows) -> Any:
+        values = rows[self.column].astype(float)
+        return _COMPARISONS[self.comparison](values, self.limit)  # NaN meets nothing
 
 
-def impossible_in(part: RowsPart) -> int:
-    """How many rows of a part have a reason instead of numbers."""
-    told = ~is_none(part.column("reason")).astype(bool)
-    return int(np.count_nonzero(np.broadcast_to(told, part.shape)))
+def parse_condition(text: str) -> Condition:
+    """`tpot_s<=0.05`, or with a unit of the column's kind: `tpot_s<=50ms`, `peak_memory_bytes<24GB`."""
+    match = _CONDITION.fullmatch(text)
+    if match is None:
+        raise DomainError(
+            f"The condition {text!r} cannot be read.", remedy="Write a column, a comparison and a number: tpot_s<=50ms."
+        )
+    column = column_named(match[1])
+    if column.kind == "text":
+        raise DomainError(f"The column {column.name} has no numbers to compare.")
+    limit = parse_quantity(match[3], unit_of(column.name))
+    return Condition(column=column.name, comparison="=" if match[2] == "==" else match[2], limit=limit)
 
 
-def plain(values: Any, kind: Kind) -> list[Any]:
-    """A column's values as Python's own: None for NaN, and whole numbers whole."""
-    found: list[Any] = values.ravel().tolist()
-    if values.dtype != float:
-        return found
-    if kind == "whole":
-        return [None if value != value else int(value) for value in found]  # noqa: PLR0124 - only NaN differs from itself
-    return [None if value != value else value for value in found]  # noqa: PLR0124 - as above
+def pareto(parts: Iterable[RowsPart], names: Sequence[str], *, ties: bool = True, only_fitting: bool = True) -> Rows:
+    if not names:
+        raise DomainError("A Pareto front needs columns.", remedy="Give two: tpot_s, usd_per_million_tokens.")
+    for name in names:
+        if column_named(name).kind not in {"number", "whole"}:
+            raise DomainError(f"The column {name} has no numbers that could be better or worse.")
+
+    def best(part: Rows) -> Any:
+        points = np.stack([_lower_is_better(part, name) for name in names], axis=1)
+        usable = ~np.isnan(points).any(axis=1)
+        if only_fitting:
+            usable &= _may_fit(part)
+        places = np.flatnonzero(usable)
+        return places[front(points[places], ties=ties)]
+
+    found = _reduced(parts, best)
+    # lexsort sorts by its last key first
+    order = np.lexsort([_lower_is_better(found, name) for name in reversed(names)])
+    return found.take(order)
+
+
+def without_figures(parts: Iterable[RowsPart], names: Sequence[str]) -> dict[str, tuple[str, ...]]:
+    """Devices that are in no front of these columns, because no row of theirs has them all; and which they lack."""
+    lacking: dict[str, set[str]] = {}
+    complete: set[str] = set()
+    for part in parts:
+        rows = Rows([part])
+        devices = rows["device"].astype(str)
+        unknown = {name: np.isnan(rows[name].astype(float)) for name in names}
+        complete.update(devices[~np.logical_or.reduce(list(unknown.values()))])
+        for name, missing in unknown.items():
+            for device in np.unique(devices[missing]):
+                lacking.setdefault(str(device), set()).add(name)
+    return {
+        device: tuple(name for name in names if name in missing)
+        for device, missing in lacking.items()
+        if device not in complete
+    }
+
+
+def _lower_is_better(rows: Rows, name: str) -> Any:
+    values = rows[name].astype(float)
+    return -values if name in HIGHER_IS_BETTER else values
+
+
+def _may_fit(rows: Rows) -> Any:
+    """Not known counts as fitting: the device's capacity is not in the catalog."""
+    return np.not_equal(rows["fits"], False)  # noqa: FBT003 - the value that is compared with
+
+
+def front(points: Any, *, ties: bool = True) -> Any:
+    """The places of the points [n, k] that no other is below in one coordinate and not above in any, in order."""
+    if not len(points):
+        return np.empty(0, dtype=int)
+    distinct, first, inverse = np.unique(points, axis=0, return_index=True, return_inverse=True)
+    kept = np.zeros(len(distinct), dtype=bool)
+    kept[_minimal(distinct)] = True
+    return np.flatnonzero(kept[inverse.ravel()]) if ties else np.sort(first[kept])
+
+
+def _minimal(points: Any) -> Any:
+    """The Pareto front of distinct points in lexical order: a point that is kept drops every point it dominates."""
+    # Of two columns one pass is enough: in lexical order a point is kept if its second is lower than all before it.
+    if points.shape[1] == 2:
+        lowest = np.minimum.accumulate(points[:, 1])
+        return np.flatnonzero(np.concatenate([[True], points[1:, 1] < lowest[:-1]]))
+    left = np.arange(len(points))
+    kept = []
+    while len(left):
+        kept.append(left[0])  # nothing before it is left, and nothing after it can be below it
+        left = left[np.any(points[left] < points[left[0]], axis=1)]
+    return np.array(kept)
+
+
+def cheapest(parts: Iterable[RowsPart], conditions: Sequence[str], *, by: str = "usd_per_million_tokens") -> Rows:
+    wanted = [parse_condition(text) for text in conditions]
+    if column_named(by).kind not in {"number", "whole"}:
+        raise DomainError(f"The column {by} has no numbers to be the least of.")
+
+    def best(part: Rows) -> Any:
+        cost, device = _lower_is_better(part, by), part["device"]
+        usable = ~np.isnan(cost) & _may_fit(part)
+        for condition in wanted:
+            usable &= condition.holds(part)
+        places = np.flatnonzero(usable)
+        # Stable, so that of equal rows the first stays, wherever parts are cut.
+        ordered = places[np.argsort(cost[places], kind="stable")]
+        _, first = np.unique(device[ordered].astype(str), return_index=True)
+        return ordered[np.sort(first)]
+
+    return _reduced(parts, best)
+
+
+def _reduced(parts: Iterable[RowsPart], best: Callable[[Rows], Any]) -> Rows:
+    """The best rows of each part, and the best of those: what is best of all is best in its own part."""
+    found: list[RowsPart] = []
+    for part in parts:
+        rows = Rows([part])
+        found += rows.take(best(rows)).parts
+        if sum(map(len, found)) > _MOST_HELD and len(found) > 1:
+            found = _best_of(Rows(found), best)
+    return Rows(_best_of(Rows(found), best))
+
+
+def _best_of(rows: Rows, best: Callable[[Rows], Any]) -> list[RowsPart]:
+    return list(rows.take(best(rows)).parts)

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from inferometer.predict.sweep.columns import SweepColumn
-    from inferometer.predict.sweep.rows import RowsPart
+    from inferometer.predict.sweep.table import RowsPart
 
 _SQL_TYPES = {"text": "TEXT", "whole": "INTEGER", "number": "REAL", "flag": "INTEGER"}
 

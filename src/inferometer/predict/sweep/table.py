@@ -1,17 +1,38 @@
-"""Rows with every column written out: what was read from a file, picked out, or predicted one by one."""
+"""Parts of rows, and those with every column written out: read from a file, picked out, or predicted one by one."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from math import prod
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
 from inferometer.core.frozen import frozen
-from inferometer.predict.sweep.columns import SweepColumn, column_named, columns_with
+from inferometer.predict.sweep.columns import Kind, SweepColumn, column_named, columns_with
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
+
+TYPES: dict[Kind, Any] = {"text": object, "whole": np.int64, "number": float, "flag": bool}
+
+
+class RowsPart(Protocol):
+    """Consecutive rows: an Answer, or a SweepTable."""
+
+    @property
+    def columns(self) -> Mapping[str, SweepColumn]: ...
+
+    @property
+    def shape(self) -> tuple[int, ...]: ...
+
+    def __len__(self) -> int: ...
+
+    def pieces(self) -> Iterator[RowsPart]:
+        """The same rows in runs of some thousands, where a column of them is worked out the quicker."""
+
+    def column(self, name: str) -> Any:
+        """An array that broadcasts to `shape`."""
 
 
 @frozen
@@ -91,3 +112,40 @@ def vector(values: Sequence[Any], name: str) -> Any:
         found[:] = values
         return found
     return np.array([np.nan if value is None else value for value in values], dtype=float)
+
+
+def written_out(pieces: Iterable[tuple[Any, tuple[int, ...]]], rows: int, kind: Kind) -> Any:
+    """A column with a value for every row, from what it is along the axes that it depends on, and the rows' shape."""
+    found = np.empty(rows, dtype=TYPES[kind])
+    start = 0
+    for values, shape in pieces:
+        stop = start + prod(shape)
+        found = _widened(found, values, kind)
+        found[start:stop].reshape(shape)[...] = values
+        start = stop
+    return found
+
+
+def _widened(column: Any, values: Any, kind: Kind) -> Any:
+    """A column that can take what comes next: whole numbers become floats, and flags objects, where some are absent."""
+    if kind == "whole" and column.dtype != float and np.isnan(values).any():
+        return column.astype(float)
+    if kind == "flag" and column.dtype == bool and values.dtype == object and is_none(values).any():
+        return column.astype(object)
+    return column
+
+
+def impossible_in(part: RowsPart) -> int:
+    """How many rows of a part have a reason instead of numbers."""
+    told = ~is_none(part.column("reason")).astype(bool)
+    return int(np.count_nonzero(np.broadcast_to(told, part.shape)))
+
+
+def plain(values: Any, kind: Kind) -> list[Any]:
+    """A column's values as Python's own: None for NaN, and whole numbers whole."""
+    found: list[Any] = values.ravel().tolist()
+    if values.dtype != float:
+        return found
+    if kind == "whole":
+        return [None if value != value else int(value) for value in found]  # noqa: PLR0124 - only NaN differs from itself
+    return [None if value != value else value for value in found]  # noqa: PLR0124 - as above

@@ -17,12 +17,12 @@ import numpy as np
 
 from inferometer.core.errors import DomainError, InferometerError
 from inferometer.core.frozen import frozen
-from inferometer.predict.sweep.columns import column_named, columns_with
+from inferometer.predict.sweep.columns import columns_with
 from inferometer.predict.sweep.engines import engine_for
 from inferometer.predict.sweep.evaluate import evaluate_chunk
-from inferometer.predict.sweep.formats import form_of, require_parquet
+from inferometer.predict.sweep.formats import form_of
 from inferometer.predict.sweep.grid import CHUNK_ROWS, SHARED_ROWS, SweepChunk, Tile
-from inferometer.predict.sweep.sinks import ENCODERS, discard, partial_of, sink_for
+from inferometer.predict.sweep.sinks import discard, partial_of, sink_for
 from inferometer.predict.sweep.table import SweepTable
 from inferometer.version import __version__
 
@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from inferometer.predict.sweep.grid import Study
-    from inferometer.predict.sweep.rows import Rows
     from inferometer.predict.sweep.sinks import Sink
 
 
@@ -263,15 +262,3 @@ def _writing(path: Path, study: Study, form: str, *, resume: bool) -> Iterator[t
             journal.remove()
             discard(path)
         journal.close()
-
-
-def write_rows(rows: Rows, path: str | Path, form: str) -> None:
-    """Rows that are there already."""
-    if form == "parquet":
-        require_parquet()
-    sink = sink_for(Path(path), form, {name: column_named(name) for name in rows.columns})
-    try:
-        sink.add(ENCODERS[form](rows.parts))
-        sink.finish()
-    finally:
-        sink.close()

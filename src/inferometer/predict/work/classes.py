@@ -179,3 +179,30 @@ def dims_of(op: Op) -> dict[str, Dim]:
         dims["channels"] = op["out_channels"]
         dims["filled"] = _filled(op["out_channels"]) * _filled(op["in_channels"] // op.get("groups", 1)) // 100
     return dims
+
+
+# The classes that priors are fitted for.
+FORWARD = (
+    "convolution.window", "convolution.pointwise", "convolution.strided", "convolution.first", "convolution.grouped",
+    "depthwise", "linear", "matmul", "attention", "vector", "vector.norm", "vector.copy", "indexing",
+)  # fmt: skip
+FITTED = (
+    *FORWARD, "linear.prefill", "linear.decode", "attention.prefill", "attention.decode", "experts.prefill",
+    "experts.decode", "vector.prefill", "vector.decode",
+)  # fmt: skip
+PLACE = {name: place for place, name in enumerate(FITTED)}
+GENERATING = frozenset({"prefill", "decode"})
+
+
+def fitted_class(op: Op, phase: str) -> str | None:
+    """The class whose parameters price an op; None where no fit knows its kind."""
+    name = class_of(op)
+    if name in FREE or name == "collective":
+        return None
+    if phase in GENERATING:
+        name = f"{'vector' if name == 'indexing' else name}.{phase}"
+    elif name == "convolution":
+        name = form_of(op) or name
+    elif name == "vector":
+        name += {"norm": ".norm", "softmax": ".norm", "copy": ".copy", "cast": ".copy"}.get(op.kind, "")
+    return name if name in PLACE else None

@@ -6,6 +6,7 @@ token and on the whole answer, and added to the figures again.
 
 from __future__ import annotations
 
+import tomllib
 from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
@@ -161,8 +162,6 @@ def _is_there(search: PlanSearch, configuration: Configuration) -> bool:
 
 def read_regions(path: Path) -> tuple[Region, ...]:
     """A TOML table a region, as `[eu]`, `rate = 20`, `round_trip = "30ms"`, `grid = "de"`, `spot = true`."""
-    import tomllib  # noqa: PLC0415 - for this alone
-
     remedy = 'Write a table a region: [eu], rate = 20, round_trip = "30ms", day = [0.2, 1].'
     try:
         tables = tomllib.loads(path.read_text(encoding="utf-8"))

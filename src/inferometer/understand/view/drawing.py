@@ -8,6 +8,7 @@ from inferometer.core.profile import Phase, Profile
 from inferometer.core.request import kept_steps
 from inferometer.core.units import format_quantity
 from inferometer.measure.spans.attribution import Attribution, Trend
+from inferometer.measure.spans.build import from_trace
 from inferometer.measure.spans.flow import Flow, FlowRow, PhaseFlow, flow
 from inferometer.measure.spans.recording import Recording
 
@@ -276,7 +277,6 @@ _MOST_SPANS = 40_000  # a drawing of more shows nothing more
 def dataflow_svg(profile: Profile) -> str | None:
     """The drawing, or None if the profile has no phase that a request goes through."""
     from inferometer.measure.run.spans import trace_of  # noqa: PLC0415 - it brings numpy: only when drawing
-    from inferometer.measure.spans.build import from_trace  # noqa: PLC0415 - as above
 
     trace = trace_of(replace(profile, phases=tuple(map(_drawable, profile.phases))))
     if not trace.spans:

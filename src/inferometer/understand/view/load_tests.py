@@ -8,6 +8,7 @@ from inferometer.core.frozen import frozen
 from inferometer.core.profile import Profile
 from inferometer.core.served import Distribution, Level, LevelFigures, Objective, Served
 from inferometer.core.traffic.figures import Knee, figures_of, knee_of, median_of
+from inferometer.core.traffic.requests import Requests
 from inferometer.core.traffic.traces import RequestTrace, trace_document
 from inferometer.core.units import counted, format_number, format_quantity
 from inferometer.understand.view.cards import Card, View
@@ -384,8 +385,6 @@ REQUEST_COLUMNS = (
 
 def request_rows(served: Served) -> Iterator[dict[str, Any]]:
     """A row a request, with the columns of a trace first, so that it can be replayed."""
-    from inferometer.core.traffic.requests import Requests  # noqa: PLC0415 - numpy, only where rows are written
-
     for level in served.levels:
         if level.requests is None:
             continue

@@ -9,7 +9,8 @@ from inferometer.known.atlas.measurement import PublishedMeasurement
 from inferometer.measure.calibrate.priors.language import language_cases, seconds_of, steps_of, variants_of
 from inferometer.measure.calibrate.priors.stack import log_times, stack_of
 from inferometer.predict.ask import ask
-from inferometer.predict.price.deviations import FITTED, PARAMETERS, fitted_prior, model_effect, standing_of, was_seen
+from inferometer.predict.price.deviations import PARAMETERS, fitted_prior, model_effect, standing_of, was_seen
+from inferometer.predict.work.classes import FITTED
 
 
 def row(**facts):

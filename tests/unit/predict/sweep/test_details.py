@@ -9,7 +9,7 @@ from inferometer import predict
 from inferometer.core.errors import DomainError, FormatError
 from inferometer.predict.options import HostCosts, Options
 from inferometer.predict.sweep import COLUMNS, DETAILS, Saved, parse_spec, read_rows, run_study, stream, study_of, sweep
-from inferometer.predict.sweep.choose import without_figures
+from inferometer.predict.sweep.rows import without_figures
 from unit.predict.sweep.studies import device, graph
 from unit.predict.sweep.test_write import FORMS
 

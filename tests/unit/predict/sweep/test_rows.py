@@ -13,7 +13,7 @@ from inferometer.core.profile import Headline
 from inferometer.predict.ask import ask
 from inferometer.predict.options import HostCosts, Hosting, Options
 from inferometer.predict.sweep import DETAILS, Rows, run_study, sweep
-from inferometer.predict.sweep.choose import front, parse_condition
+from inferometer.predict.sweep.rows import front, parse_condition
 from inferometer.predict.sweep.table import table_of
 from unit.predict.sweep.studies import device, graph, small
 

@@ -13,10 +13,10 @@ from inferometer.core.errors import DomainError, InferometerError
 from inferometer.predict.options import HostCosts, Hosting, Options
 from inferometer.predict.sweep import Rows, answer, evaluate, grid, group, run_study, serving, study_of
 from inferometer.predict.sweep.answer import _fits
-from inferometer.predict.sweep.choose import parse_condition
 from inferometer.predict.sweep.engines import _in_order, _process_count, spread_over
 from inferometer.predict.sweep.formats import in_runs
 from inferometer.predict.sweep.grid import Sizes, _tiles
+from inferometer.predict.sweep.rows import parse_condition
 from inferometer.predict.sweep.sinks import discard, partial_of
 from inferometer.predict.sweep.table import table_of
 from inferometer.predict.sweep.write import Journal, Progress, SweepProgress, fingerprint
@@ -168,7 +168,7 @@ def test_a_condition_compares_as_it_is_written(sign):
 
 
 def test_a_front_of_many_parts_is_that_of_all(monkeypatch):
-    monkeypatch.setattr("inferometer.predict.sweep.choose._MOST_HELD", 3)
+    monkeypatch.setattr("inferometer.predict.sweep.rows._MOST_HELD", 3)
     points = np.random.default_rng(3).integers(0, 9, size=(60, 2)).astype(float)
     parts = [table(tpot_s=part[:, 0].tolist(), energy_j=part[:, 1].tolist(), fits=[True] * 6)
              for part in points.reshape(10, 6, 2)]  # fmt: skip

@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import tempfile
 import time
+from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -287,8 +288,6 @@ class SshProvider:
     def probe(self) -> Ready | Missing:
         if find_spec("asyncssh") is None:
             return Missing(reason="asyncssh is not installed", remedy="pip install 'inferometer[fleet]'")
-        from importlib.metadata import version  # noqa: PLC0415 - only where it is there
-
         return Ready(version=version("asyncssh"))
 
     def open(self, address: PlaceAddress) -> SshPlace:

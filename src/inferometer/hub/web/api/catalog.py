@@ -18,11 +18,15 @@ from inferometer.hub.web.api.bodies import Body, Name
 from inferometer.hub.web.guard.catalog_names import catalog_device, catalog_model
 from inferometer.hub.web.guard.rules import Rules
 from inferometer.hub.web.pages.catalog import atlas_columns, device_rows, model_rows
+from inferometer.hub.web.pages.predictions import controls_of, predictions
 from inferometer.known.formulas.listing import calculation_record, formula_document, formula_records
 from inferometer.known.formulas.registry import find_formula
+from inferometer.predict.applicable import SIZES
+from inferometer.predict.ask import model_graph
 from inferometer.predict.fields import AXES, FIELDS
 from inferometer.predict.fields import Field as FieldOfQuestion
 from inferometer.predict.sweep.columns import COLUMNS
+from inferometer.predict.sweep.table import plain
 from inferometer.understand.view.catalog_tables import CatalogTable, catalog_table, tables_table
 
 _TYPES: dict[str, Callable[[FieldOfQuestion], Any]] = {
@@ -101,8 +105,6 @@ def _add_listings(api: APIRouter) -> None:
         weights: Name | None = None,
     ) -> Response:
         """What a prediction of this model can be asked for, and the engines that run it with these weights."""
-        from inferometer.hub.web.pages.predictions import controls_of  # noqa: PLC0415 - the cost model, with the first prediction
-
         return answer(request, controls_of(name, on or [], weights))
 
     @api.get("/catalog", tags=["catalog"], responses={200: json_response([None])})
@@ -145,8 +147,6 @@ def _add_computations(api: APIRouter, rules: Rules) -> None:
     @api.post("/predict", tags=["predict"], responses={200: json_response()})
     def predict(request: Request, wanted: PredictRequest) -> Response:
         """How fast a model will run on each device, and whether it fits. If it cannot, the answer says why."""
-        from inferometer.hub.web.pages.predictions import predictions  # noqa: PLC0415 - the cost model, with the first prediction
-
         return answer(request, {"model": catalog_model(wanted.model), "answers": predictions(wanted)})
 
     @api.post("/sweeps", tags=["predict"], responses={200: json_response()})
@@ -161,9 +161,6 @@ def _add_computations(api: APIRouter, rules: Rules) -> None:
 
 
 def _swept(lists: dict[str, list[Any]]) -> dict[str, Any]:
-    from inferometer.predict.applicable import SIZES  # noqa: PLC0415 - as above
-    from inferometer.predict.ask import model_graph  # noqa: PLC0415 - as above
-    from inferometer.predict.sweep.rows import plain  # noqa: PLC0415 - as above
     from inferometer.predict.sweep.run import sweep  # noqa: PLC0415 - as above
 
     models = [catalog_model(name) for name in lists["models"]]

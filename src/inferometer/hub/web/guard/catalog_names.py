@@ -27,7 +27,6 @@ def roofs_of(profile: Profile) -> JudgedBy | None:
     """What a profile was judged by, else its device's catalog row; never this machine's, which may be another one."""
     if profile.judged_by is not None or is_local(profile.device.name):
         return profile.judged_by
-    from inferometer.core.profile import JudgedBy  # noqa: PLC0415 - as above
     from inferometer.known.files import row_named  # noqa: PLC0415 - as above
 
     if row_named("devices", profile.device.name) is None:  # an error would look for names like it, in all of them

@@ -14,6 +14,8 @@ from inferometer.hub.fleet.desk import FleetDesk
 from inferometer.hub.fleet.starting import queue_place, starts_in
 from inferometer.hub.web.guard.people import may, may_cancel, may_control, seen, visitor_of
 from inferometer.hub.web.pages.routes import html_page, page_routes
+from inferometer.known.files import is_built_in
+from inferometer.known.zoo import models
 from inferometer.store.queue.fleet import Fleet, grade
 from inferometer.store.queue.values import HELD, FleetDevice, JobRow, LeaseCheck, fails_often
 from inferometer.store.queue.wanted import fits
@@ -42,9 +44,6 @@ class FleetPages:
         self._desk = desk
 
     def new_run(self, request: Request) -> Response:
-        from inferometer.known.files import is_built_in  # noqa: PLC0415 - the queue needs no catalog
-        from inferometer.known.zoo import models  # noqa: PLC0415 - as above
-
         fleet, visitor, desk = self._desk.seen(request), visitor_of(request), self._desk
         known = [name for name in seen(request, desk.store).project_names() if may(request, "writer", name)]
         only = None if visitor is None else visitor.project

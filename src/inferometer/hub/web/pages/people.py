@@ -11,6 +11,7 @@ from inferometer.hub.web.answers import HubError
 from inferometer.hub.web.guard.people import may, owned_projects, seen, user_of, visitor_of
 from inferometer.hub.web.guard.security import RateLimit, client_of
 from inferometer.hub.web.pages.routes import RunParts, html_page, page_routes
+from inferometer.hub.web.pages.run import proof_of, run_values
 from inferometer.store.audit import AuditFilter
 from inferometer.store.store import Store
 from inferometer.store.values import ROLES, SCOPES
@@ -134,8 +135,6 @@ class SharedPages(RunParts):
             from inferometer.hub.web.pages.compare import compare_values  # noqa: PLC0415 - charts, only where they are drawn
 
             return html_page("compare.html", "", shared=True, shares=False, **compare_values(runs))
-        from inferometer.hub.web.pages.run import proof_of, run_values  # noqa: PLC0415 - as above
-
         run = self._run_of(request)
         assert run.profile is not None  # noqa: S101 - `_run_of` asked for it
         values = run_values(run, run.profile, self._store.metrics(run.id))

@@ -16,10 +16,15 @@ from inferometer.core.kept import Kept
 from inferometer.core.profile import Run
 from inferometer.hub.web.answers import error_page
 from inferometer.hub.web.caches import RunCache
+from inferometer.hub.web.guard.catalog_names import catalog_device
 from inferometer.hub.web.guard.people import may, may_change, noted, seen
+from inferometer.hub.web.pages.run import change_since, earlier_run, proof_of, run_values
 from inferometer.hub.web.rendering import render_template
 from inferometer.store.store import Store
 from inferometer.store.values import SORTS, Filter, RunRow
+from inferometer.understand.view.cards import device_card
+from inferometer.understand.view.charts.samples import RUN_METRICS, run_trend
+from inferometer.understand.view.drawing import dataflow_svg, layers_svg
 from inferometer.understand.view.runs import machine_names
 
 Page = Callable[[Request], Response]
@@ -236,8 +241,6 @@ class RunParts:
         return html_page("explanation.html", "", run=run, explanation=explanation)
 
     def dataflow(self, request: Request) -> Response:
-        from inferometer.understand.view.drawing import dataflow_svg  # noqa: PLC0415 - the list needs no charts
-
         profile = self._run_of(request).profile
         drawing = None if profile is None else dataflow_svg(profile)
         if drawing is None:
@@ -306,8 +309,6 @@ class Pages(RunParts):
 
     def _trend(self, request: Request, listing: RunListing) -> dict[str, Any] | None:
         """One metric over the newest runs: the one the URL names, or the first that several of them have."""
-        from inferometer.understand.view.charts.samples import RUN_METRICS, run_trend  # noqa: PLC0415 - only when it is drawn
-
         rows: tuple[RunRow, ...] = seen(request, self._store).list(listing.filter, limit=_TREND_ROWS).rows
         known = [name for name in RUN_METRICS if sum(getattr(row, name) is not None for row in rows) > 1]
         if not known:
@@ -318,8 +319,6 @@ class Pages(RunParts):
         return {"spec": run_trend(rows, chosen), "metric": chosen, "known": known}
 
     def run(self, request: Request) -> Response:
-        from inferometer.hub.web.pages.run import change_since, earlier_run, proof_of, run_values  # noqa: PLC0415 - as above
-
         name, store = request.path_params["run"], seen(request, self._store)
         run, row = self._cache.get(name, store)
         if run.id != name:
@@ -360,8 +359,6 @@ class Pages(RunParts):
 
     def thumbnail(self, request: Request) -> Response:
         """The layer chart, as small as it stands in a list. The profile of a run that has ended never changes."""
-        from inferometer.understand.view.drawing import layers_svg  # noqa: PLC0415 - as above
-
         run = seen(request, self._store).get(request.path_params["run"])
         headers = {"cache-control": "private, max-age=86400"}
         return Response(layers_svg(run.profile), media_type="image/svg+xml", headers=headers)
@@ -413,9 +410,6 @@ class Pages(RunParts):
         return html_page("devices.html", "devices", seen=known, **device_list(request.query_params))
 
     def device(self, request: Request) -> Response:
-        from inferometer.hub.web.guard.catalog_names import catalog_device  # noqa: PLC0415 - as above
-        from inferometer.understand.view.cards import device_card  # noqa: PLC0415 - as above
-
         device = catalog_device(request.path_params["name"])
         rows = seen(request, self._store).list(Filter(device=device.name), limit=10).rows
         return html_page("device.html", "devices", card=device_card(device), device=device, rows=rows)

@@ -26,6 +26,8 @@ from inferometer.hub.web.guard.catalog_names import catalog_device, catalog_mode
 from inferometer.hub.web.guard.people import visitor_of
 from inferometer.hub.web.guard.security import own_address
 from inferometer.hub.web.pages.routes import html_page, page_routes
+from inferometer.hub.web.pages.run import page_values, shown_table
+from inferometer.understand.view.page import page_of
 
 _MOST_REQUESTS = 5000  # of a simulation that somebody waits for
 _AT_ONCE = 2  # answers that are worked out at the same time: each takes a core for seconds
@@ -264,7 +266,6 @@ def asked_texts(query: QueryParams, fields: tuple[ServingField, ...]) -> dict[st
 
 def planned(given: dict[str, Any]) -> dict[str, Any]:
     from inferometer.api.services import plan  # noqa: PLC0415 - the search, with the first plan
-    from inferometer.hub.web.pages.run import shown_table  # noqa: PLC0415 - as above
     from inferometer.understand.view.serving import plan_card, plan_table  # noqa: PLC0415 - as above
 
     model = catalog_model(given.pop("model"))
@@ -281,8 +282,6 @@ def planned(given: dict[str, Any]) -> dict[str, Any]:
 
 def simulated(given: dict[str, Any]) -> dict[str, Any]:
     from inferometer.api.services import simulate  # noqa: PLC0415 - the simulator, with the first simulation
-    from inferometer.hub.web.pages.run import page_values  # noqa: PLC0415 - as above
-    from inferometer.understand.view.page import page_of  # noqa: PLC0415 - as above
 
     model, device = catalog_model(given.pop("model")), catalog_device(given.pop("on", ""))
     if given.get("requests", 0) > _MOST_REQUESTS:
@@ -299,7 +298,6 @@ def simulated(given: dict[str, Any]) -> dict[str, Any]:
 
 
 def runnable(given: dict[str, Any]) -> dict[str, Any]:
-    from inferometer.hub.web.pages.run import shown_table  # noqa: PLC0415 - as above
     from inferometer.predict.placing import can_i_run  # noqa: PLC0415 - as above
     from inferometer.understand.view.serving import runnable_card, runnable_table  # noqa: PLC0415 - as above
 

@@ -34,7 +34,7 @@ from inferometer.measure.calibrate.priors.stack import StackCase
 from inferometer.predict.ask import model_graph
 from inferometer.predict.options import Options
 from inferometer.predict.price.class_figures import with_class_figures
-from inferometer.predict.price.deviations import PLACE, effect_key, fitted_class, standing_of
+from inferometer.predict.price.deviations import effect_key, standing_of
 from inferometer.predict.price.likeness import features_of
 from inferometer.predict.price.plan import plan_of
 from inferometer.predict.price.variants import threads_variant, with_threads
@@ -42,7 +42,7 @@ from inferometer.predict.published_rows import ROUNDING, has_own_figures, ran_el
 from inferometer.predict.ready import make_prepared
 from inferometer.predict.request import completed
 from inferometer.predict.sweep.engines import spread_over
-from inferometer.predict.work.classes import FREE
+from inferometer.predict.work.classes import FREE, PLACE, fitted_class
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence

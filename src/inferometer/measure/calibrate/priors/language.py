@@ -26,10 +26,9 @@ from inferometer.measure.calibrate.priors.cases import CaseReading, device_as_ru
 from inferometer.measure.calibrate.priors.stack import StackCase
 from inferometer.predict.ask import model_graph
 from inferometer.predict.options import Options
-from inferometer.predict.price.deviations import PLACE, fitted_class
 from inferometer.predict.price.plan import plan_of, standing_in
 from inferometer.predict.ready import make_layout
-from inferometer.predict.work.classes import FREE
+from inferometer.predict.work.classes import FREE, PLACE, fitted_class
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -13,7 +13,8 @@ from typing import Any
 import numpy as np
 
 from inferometer.core.frozen import frozen
-from inferometer.predict.price.deviations import FITTED, PARAMETERS, SHARED, Standing
+from inferometer.predict.price.deviations import PARAMETERS, SHARED, Standing
+from inferometer.predict.work.classes import FITTED
 
 CLASSES, FIRST, UNPACK = len(FITTED), len(SHARED), SHARED.index("unpack")
 LEAST_ODDS, MOST_ODDS = -9.0, 9.0  # shares of 1 in 8,000 and of all but that: beyond, slopes vanish and a fit is stuck

@@ -18,6 +18,8 @@ from inferometer.core.errors import FormatError
 from inferometer.core.frozen import frozen
 from inferometer.core.workload import Precision, Workload
 from inferometer.engines.order import ToolOrder
+from inferometer.formats.huggingface import graph_from_config
+from inferometer.formats.synth import synthesise
 from inferometer.measure.prepare.carrying_out import carry_out
 from inferometer.measure.prepare.steps import STEPS, PrepareStep
 from inferometer.measure.run.model_file import SUFFIXES, make_folder
@@ -106,8 +108,6 @@ def graph_of(probe: Probe) -> Graph:
 
 @cache
 def _graph(name: str, config: str) -> Graph:
-    from inferometer.formats.huggingface import graph_from_config  # noqa: PLC0415 - only who measures needs a reader
-
     return graph_from_config(json.loads(config), name=name)
 
 
@@ -131,8 +131,6 @@ def file_of(  # noqa: PLR0913 - what a file is made of, and where
         make_folder(place)
         (place / "config.json").write_text(json.dumps({**probe.config, **sized}, indent=1), encoding="utf-8")
         return place
-    from inferometer.formats.synth import synthesise  # noqa: PLC0415 - brings what writes files, only where one is written
-
     sizes = {} if run.image is None else {"image": run.image}
     recipe = {"config": dict(probe.config), "weights": weights, "seed": seed, "sizes": sizes, "by": __version__}
     mark = hashlib.sha256(json.dumps(recipe, sort_keys=True).encode()).hexdigest()[:12]

@@ -17,8 +17,9 @@ from inferometer.measure.calibrate.priors.judged import (
     summaries,
 )
 from inferometer.measure.calibrate.priors.stack import StackCase, log_times, odds, stack_of
-from inferometer.predict.price.deviations import FITTED, PARAMETERS, UNKNOWN_SPREAD, Standing
+from inferometer.predict.price.deviations import PARAMETERS, UNKNOWN_SPREAD, Standing
 from inferometer.predict.price.likeness import ALIKE, IN_COMMON, NOISE, OWN, SCATTER
+from inferometer.predict.work.classes import FITTED
 from workshop.priors.build import _by_kind, _covered, _effects, _levels, _ways, spreads
 from workshop.priors.hierarchy import ModelEffects, _first_variance, effects_of, hierarchy_of, starting_point
 from workshop.priors.leaving import LeftOut, Validation, _crossed, _likeness, judge_validation, left_out
