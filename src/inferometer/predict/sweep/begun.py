@@ -180,7 +180,8 @@ class _Values(pickle.Unpickler):
             return super().find_class(module, name)
         if module.startswith(("inferometer.core.", "inferometer.predict.")) and "." not in name:
             found = super().find_class(module, name)
+            is_own = getattr(found, "__module__", "") == module  # and not what it imports
             is_value = is_dataclass(found) or (isinstance(found, type) and issubclass(found, tuple))
-            if found.__module__ == module and (is_value or module.endswith(".kernel_floors")):  # which is arithmetic
+            if is_own and (is_value or module.endswith(".kernel_floors")):  # whose functions are arithmetic
                 return found
         raise pickle.UnpicklingError(f"{module}.{name} is no value.")
