@@ -941,5 +941,5 @@ def _why_not(
         more = "" if lightest is None else f" Say --max-power {ceil(lightest)}W, or ask for less."
         return f"The power binds: {known}, and {search.most_watts:,.0f} W may be drawn.{more}"
     last = rejected[-1] if rejected else "none was tried."
-    more = "more in --max-devices" if search.autoscale is None else "count another signal (--scale-by), or start quicker"
+    more = "count another signal (--scale-by)" if search.autoscale else "more in --max-devices"
     return f"No simulation met the objectives. The last: {last} Allow more in --slo, or {more}."
