@@ -8,6 +8,7 @@ by value, by file or about this machine is begun anew.
 
 from __future__ import annotations
 
+import gc
 import io
 import pickle
 import sys
@@ -23,6 +24,7 @@ from inferometer.core.cache import write_among
 from inferometer.core.kept import Kept
 from inferometer.core.stamps import stamp_of, stamp_of_data, stamp_of_ours, stamp_of_packages, stamp_of_tree
 from inferometer.predict.ask import device_for, model_graph
+from inferometer.predict.sweep.engines import NEW_VALUES
 from inferometer.predict.sweep.evaluate import known_combinations, take_combinations
 from inferometer.predict.sweep.grid import CHUNK_ROWS, SIZES_OF_ROWS, Study, sized_study, unsized_study
 from inferometer.predict.sweep.write import digest_of
@@ -80,14 +82,26 @@ def begun_study(  # noqa: PLR0913 - what holds for all rows
     if settings.remembers() and not calibrations and all(map(_is_name, names)):
         rest = {name: values for name, values in axes.items() if name not in SIZES_OF_ROWS}
         mark = digest_of("", [_world(), rest, options, prefill_on, calibrated])
-    if mark is None:
-        yield sized_study(begin(), axes, details=details, chunk_rows=chunk_rows)
-        return
-    beginning = _beginnings.get_or_make(mark, (), lambda: _read(mark) or _Beginning(begin()))
-    yield sized_study(beginning.study, axes, details=details, chunk_rows=chunk_rows)
-    if beginning.is_new:
-        beginning.is_new = False
-        _keep(mark, beginning)
+    with _collecting_rarely():
+        if mark is None:
+            yield sized_study(begin(), axes, details=details, chunk_rows=chunk_rows)
+            return
+        beginning = _beginnings.get_or_make(mark, (), lambda: _read(mark) or _Beginning(begin()))
+        yield sized_study(beginning.study, axes, details=details, chunk_rows=chunk_rows)
+        if beginning.is_new:
+            beginning.is_new = False
+            _keep(mark, beginning)
+
+
+@contextmanager
+def _collecting_rarely() -> Iterator[None]:
+    """Graphs and plans stay: to look for garbage among them every 700 new values is a tenth of a first sweep."""
+    before = gc.get_threshold()
+    gc.set_threshold(before[0] and max(before[0], NEW_VALUES), *before[1:])
+    try:
+        yield
+    finally:
+        gc.set_threshold(*before)
 
 
 def _looked_up(axes: Mapping[str, Any]) -> dict[str, Any]:

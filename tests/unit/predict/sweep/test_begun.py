@@ -1,5 +1,6 @@
 """A sweep by name is begun where another process left off, and says the same; whatever changed begins it anew."""
 
+import gc
 import os
 import pickle
 import sys
@@ -9,6 +10,7 @@ import numpy as np
 import pytest
 
 import inferometer as im
+from inferometer.predict.options import Options
 from inferometer.predict.sweep import begun, evaluate
 from unit.predict.sweep import studies
 
@@ -146,3 +148,13 @@ def test_a_folder_that_cannot_be_written_costs_time_and_nothing_else(folder, mon
     folder.parent.touch()
     first = im.sweep(**ASKED)
     assert the_same(first, begins_anew(monkeypatch)[0])
+
+
+def test_garbage_is_looked_for_as_before_once_a_sweep_is_done():
+    before = gc.get_threshold()
+    with begun.begun_study(ASKED, options=Options()) as study:
+        assert len(study) == 8
+        assert gc.get_threshold()[0] > before[0]
+    with pytest.raises(im.InferometerError), begun.begun_study(ASKED | {"batch": 0}, options=Options()):
+        pass
+    assert gc.get_threshold() == before
