@@ -82,6 +82,7 @@ def test_an_engine_measures_in_a_box(name, tmp_path):
     done_in_a_box(job_of(name, tmp_path), tmp_path)
 
 
+@pytest.mark.usefixtures("roofs")
 def test_a_model_is_prepared_in_a_box_and_brings_its_proof_and_its_files(tmp_path):
     """By the one step that halves the weights: each step more is a tool and four engines in processes of their own."""
     skip_without("openvino")
