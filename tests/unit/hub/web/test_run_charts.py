@@ -90,6 +90,15 @@ def test_memory_parts_sum_to_the_peak_and_never_go_below_nothing():
         memory_chart(replace(network(), summary=replace(network().summary, peak_memory_bytes=None)))
 
 
+def test_a_device_s_memory_has_a_cache_for_each_of_the_batch_and_its_share_of_all():
+    one = decoder()
+    for batch, count in ((3, 1), (1, 2), (4, 8)):
+        shared = replace(one, workload=replace(one.workload, batch=batch), device=replace(one.device, count=count))
+        weights, cache = 1_000_000 // count, 1024 * 49 * batch // count
+        rest = 2_000_000 - weights - cache
+        assert memory_parts(shared) == {"weights": weights, "KV cache": cache, "activations and the rest": rest}
+
+
 def test_no_line_of_a_trend_joins_two_machines():
     """Two machines of one name stay apart; runs that do not say where they were made go by their device."""
 
