@@ -273,7 +273,7 @@ def calibration_for_question(  # noqa: PLR0913 - what a calibration is chosen by
 def _from_engine_tables(device: Device, rules: ServingRules, version: str | None) -> CalibrationChoice:
     from inferometer.predict.basis.engine_tables.calibrating import engine_calibration  # noqa: PLC0415 - only for engines
 
-    found = engine_calibration(device, rules.tables, version, costs_of(rules, version, device.name))
+    found = engine_calibration(device, rules.tables, version, costs_of(rules, version, device.name, device.vendor))
     return CalibrationChoice(calibration=found.calibration, notes=found.notes)
 
 
