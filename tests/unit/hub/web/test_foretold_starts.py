@@ -54,6 +54,9 @@ def test_each_job_begins_when_it_was_foretold(tmp_path, seed):
     played = Played(tmp_path, random.Random(seed))  # noqa: S311 - jobs, no secret
     for number in range(14):
         played.submit(number)
+    at_once = [job for job, start in starts_in(played.fleet).items() if not start]
+    assert len(at_once) == len(DEVICES)
+    assert [queue_place(played.fleet, played.fleet.job(job))["ahead"] for job in at_once] == [0, 0]
     played.give()
     for _ in range(seed):
         played.step()
