@@ -16,14 +16,13 @@ from inferometer.cli.encoding import is_unicode, write_message, write_out
 from inferometer.core.errors import DomainError, InferometerError, UnitError, UnknownNameError
 from inferometer.core.units import format_quantity, parse_quantity
 from inferometer.understand.view.render import FORMATS, render
-from inferometer.understand.view.table import ReportTable, columns
+from inferometer.understand.view.table import Column, ReportTable, columns
 from inferometer.understand.view.terminal import visible
 
 if TYPE_CHECKING:
     from inferometer.core.profile import Profile
     from inferometer.predict.fields import Field, Takes
     from inferometer.understand.view.cards import Card, View
-    from inferometer.understand.view.table import Column
 
 F = TypeVar("F", bound=Callable[..., Any])
 

@@ -6,21 +6,18 @@ calibrated. No other module asks an engine for its name to decide something: it 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import field, replace
 from fnmatch import fnmatchcase
 from functools import partial
 from typing import TYPE_CHECKING, Literal
 
-from inferometer.core.device import Sourced
+from inferometer.core.device import Device, Sourced
 from inferometer.core.frozen import frozen
 from inferometer.core.kept import Kept
 from inferometer.core.workload import Precision
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from inferometer.core.device import Device
     from inferometer.core.graph import Op
 
 Fusion = Literal["none", "chains", "epilogues"]

@@ -6,18 +6,15 @@ stand in the order of execution.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import field
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from inferometer.core.dims import Dim, Expression, Symbol, product, symbols_in
 from inferometer.core.dtypes import dtype
 from inferometer.core.errors import DomainError
 from inferometer.core.frozen import frozen
 from inferometer.core.kept import Kept
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 Role = Literal["weight", "constant", "activation", "kv", "state", "index"]
 

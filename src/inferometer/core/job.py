@@ -11,19 +11,16 @@ import hashlib
 import json
 import re
 import unicodedata
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import field
 from pathlib import PurePosixPath
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import Any, Literal, get_args
 
 from inferometer.core.calibration import Calibration
 from inferometer.core.errors import DomainError, TrustError, UnknownNameError
 from inferometer.core.frozen import frozen
 from inferometer.core.profile import Profile, Verification
 from inferometer.core.workload import Workload
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable
 
 # What a job may carry: names that stay inside its folder on every system, and the files that a model consists of.
 

@@ -10,7 +10,7 @@ kernels: the engine's own timers are on, and `kernels` lists what it ran.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import field
 from importlib import import_module
@@ -28,7 +28,6 @@ from inferometer.formats.trust.door import require_data
 
 if TYPE_CHECKING:
     import re
-    from collections.abc import Iterable, Sequence
 
     import numpy as np
 

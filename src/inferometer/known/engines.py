@@ -9,17 +9,17 @@ from __future__ import annotations
 
 import re
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import field, fields, replace
 from functools import cache
 from math import hypot
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 from inferometer.core import settings
-from inferometer.core.device import ENGINE_SETS, UNITS
+from inferometer.core.device import ENGINE_SETS, UNITS, Device
 from inferometer.core.dtypes import dtype
 from inferometer.core.engine import (
     DYNAMIC,
@@ -37,19 +37,13 @@ from inferometer.core.engine import (
 )
 from inferometer.core.errors import DomainError, PluginError, UnknownNameError, same_but_for_case
 from inferometer.core.frozen import frozen
-from inferometer.core.graph import is_generative
+from inferometer.core.graph import Graph, is_generative
 from inferometer.core.kept import Kept
 from inferometer.core.plugins import Listed, listed, load_listed
 from inferometer.core.workload import Precision
 from inferometer.known.files import own_texts, row_named, rows_of, rows_of_users
 from inferometer.known.load import CatalogRow, read_rows
 from inferometer.known.serving_costs import fitted_costs, fitted_on
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from inferometer.core.device import Device
-    from inferometer.core.graph import Graph
 
 _Rules = TypeVar("_Rules", StepCosts, MemoryRules)
 _GROUP = "inferometer.runtimes"

@@ -13,10 +13,10 @@ from inferometer.core.dtypes import is_gguf_block
 from inferometer.core.errors import DomainError
 from inferometer.core.graph import Graph, is_generative, takes_prompt
 from inferometer.core.kept import Kept
-from inferometer.core.workload import MOST
+from inferometer.core.workload import MOST, Parallel, Workload
 from inferometer.known.engines import default_runtime, known_engine
 from inferometer.predict.energy import energy_costs, power_model
-from inferometer.predict.fields import fields_that
+from inferometer.predict.fields import Needs, fields_that
 from inferometer.predict.headline import windows_per_s
 
 if TYPE_CHECKING:
@@ -24,9 +24,6 @@ if TYPE_CHECKING:
 
     from inferometer.core.device import Device
     from inferometer.core.engine import EngineDescriptor
-    from inferometer.core.graph import Graph
-    from inferometer.core.workload import Parallel, Workload
-    from inferometer.predict.fields import Needs
     from inferometer.predict.options import Options
     from inferometer.predict.question import Question
 

@@ -9,7 +9,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, Unpack, get_args
 
-from inferometer.core.device import LOCAL, is_local
+from inferometer.core.device import LOCAL, Device, is_local
 from inferometer.core.dtypes import dtype, is_gguf_block
 from inferometer.core.errors import DomainError
 from inferometer.core.graph import Graph, is_generative
@@ -32,7 +32,6 @@ from inferometer.predict.question import Question
 
 if TYPE_CHECKING:
     from inferometer.core.calibration import Calibration
-    from inferometer.core.device import Device
     from inferometer.core.engine import RuntimeEffects
     from inferometer.predict.asked import Asked, Swept
     from inferometer.predict.options import Options

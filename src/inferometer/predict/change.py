@@ -10,7 +10,7 @@ import re
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
-from inferometer.core.device import Sourced
+from inferometer.core.device import Device, Memory, Sourced
 from inferometer.core.errors import DomainError, UnknownNameError
 from inferometer.core.frozen import frozen
 from inferometer.core.units import parse_quantity
@@ -19,7 +19,6 @@ from inferometer.predict.fields import FIELDS
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from inferometer.core.device import Device, Memory
 
 Changed = Literal["format", "size", "plan", "option", "runtime", "device", "run"]
 # The figures of a device, with their units. `peak` is every format's; `peak.FORMAT` is one format's.

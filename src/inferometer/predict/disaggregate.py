@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from inferometer.core.errors import DomainError
 from inferometer.core.profile import DeviceFacts, Phase, Profile
-from inferometer.core.workload import Parallel
+from inferometer.core.workload import Parallel, Workload
 from inferometer.predict.headline import headline_times
 from inferometer.predict.price.collectives import message_floor, message_seconds
 from inferometer.predict.ready import make_layout
@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from inferometer.core.device import Link
     from inferometer.core.engine import RuntimeEffects
     from inferometer.core.graph import Graph
-    from inferometer.core.workload import Workload
     from inferometer.predict.options import Options
 
 

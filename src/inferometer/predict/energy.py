@@ -15,16 +15,14 @@ import numpy as np
 
 from inferometer.core.errors import DomainError
 from inferometer.core.frozen import frozen
-from inferometer.core.profile import Sustained
+from inferometer.core.profile import Phase, Sustained
 from inferometer.known.formulas.edge import battery_life
 from inferometer.known.formulas.energy import edgeprofiler_energy
-from inferometer.predict.options import Battery, EnergyCosts
+from inferometer.predict.options import Battery, EnergyCosts, Options
 from inferometer.predict.price.priors import power_prior
 
 if TYPE_CHECKING:
     from inferometer.core.device import Device, Sourced
-    from inferometer.core.profile import Phase
-    from inferometer.predict.options import Options
 
 
 # Power above idle follows the clock to this power: 3 while the voltage falls with it, 1 once it cannot fall any more.

@@ -14,15 +14,12 @@ from typing import TYPE_CHECKING
 
 from inferometer.core.errors import DomainError
 from inferometer.core.frozen import frozen
-from inferometer.core.graph import Op, Tensor
-from inferometer.core.workload import Parallel
+from inferometer.core.graph import Block, Graph, Op, Tensor
+from inferometer.core.workload import Parallel, Workload
 from inferometer.predict.work.classes import class_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
-
-    from inferometer.core.graph import Block, Graph
-    from inferometer.core.workload import Workload
 
 
 _SHARED_AT_LEAST = 0.25  # of a model's weights, for tensor parallelism to be an answer

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from inferometer.core.frozen import frozen, later
-from inferometer.core.profile import OpTime, Phase
+from inferometer.core.profile import Bound, OpTime, Phase
 from inferometer.core.request import BETWEEN, PARTS, RUN
 from inferometer.predict.energy import PowerModel, counted_joules, energy_costs, power_model
 from inferometer.predict.headline import AROUND
-from inferometer.predict.options import EnergyCosts
+from inferometer.predict.options import EnergyCosts, Options
 from inferometer.predict.parallel import stage_share
 from inferometer.predict.price.collectives import chosen_link, route_of
 from inferometer.predict.price.price import bound_names
@@ -21,9 +21,7 @@ if TYPE_CHECKING:
     from inferometer.core.device import Device, Sourced
     from inferometer.core.engine import RuntimeEffects
     from inferometer.core.graph import Graph
-    from inferometer.core.profile import Bound
     from inferometer.core.workload import Parallel
-    from inferometer.predict.options import Options
     from inferometer.predict.price.lone import StepSums
     from inferometer.predict.price.plan import PricePlan
     from inferometer.predict.price.step import StepPrice

@@ -21,7 +21,7 @@ from inferometer.known.engines import engine
 from inferometer.known.files import row_named
 from inferometer.predict.ask import ask, device_for, model_graph, usual_runtime
 from inferometer.predict.basis.roof import busy_notes
-from inferometer.predict.memory.fit import capacity_of
+from inferometer.predict.memory.fit import Fit, capacity_of
 from inferometer.predict.options import Options
 from inferometer.predict.parallel import is_layer, layer_count
 from inferometer.predict.precision import with_overrides
@@ -32,7 +32,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from inferometer.core.profile import Phase
-    from inferometer.predict.memory.fit import Fit
     from inferometer.predict.question import Question
 
 _GGUF = ("f16", "q8_0", "q6_k", "q5_k", "q4_k", "q3_k", "q2_k")  # what people publish, the largest first

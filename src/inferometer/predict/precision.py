@@ -12,10 +12,10 @@ from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING
 
 from inferometer.core.dtypes import dtype, is_gguf_block
-from inferometer.core.engine import DYNAMIC
+from inferometer.core.engine import DYNAMIC, RuntimeEffects
 from inferometer.core.errors import DomainError
 from inferometer.core.frozen import frozen
-from inferometer.core.graph import is_generative
+from inferometer.core.graph import Graph, Op, Tensor, is_generative
 from inferometer.core.kept import Kept
 from inferometer.core.workload import Precision
 from inferometer.known.engines import known_engine
@@ -26,8 +26,6 @@ if TYPE_CHECKING:
 
     from inferometer.core.binding import Binding
     from inferometer.core.device import Device
-    from inferometer.core.engine import RuntimeEffects
-    from inferometer.core.graph import Graph, Op, Tensor
 
 _HALVES = frozenset({"f16", "bf16"})
 _FLOATS = _HALVES | {"f32", "f64"}

@@ -17,7 +17,7 @@ from inferometer.core.errors import DomainError
 from inferometer.core.frozen import frozen
 from inferometer.core.graph import Graph
 from inferometer.core.kept import Kept
-from inferometer.core.profile import CalibrationMark, JudgedBy
+from inferometer.core.profile import CalibrationMark, JudgedBy, Profile
 from inferometer.core.reformat import with_formats
 from inferometer.core.settings import catalog_folders
 from inferometer.core.workload import Precision, Workload
@@ -36,7 +36,7 @@ from inferometer.predict.basis.calibrations import (
 from inferometer.predict.basis.roof import busy_notes, roof_for, with_roof
 from inferometer.predict.change import Change, changed_device, parse_change
 from inferometer.predict.flags import options_from
-from inferometer.predict.memory.fit import fit
+from inferometer.predict.memory.fit import Fit, fit
 from inferometer.predict.options import Options
 from inferometer.predict.precision import engine_formats, held_precision
 from inferometer.predict.price.class_figures import memory_of_cores, with_class_figures
@@ -53,9 +53,6 @@ from inferometer.predict.running import (
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
-
-    from inferometer.core.profile import Profile
-    from inferometer.predict.memory.fit import Fit
 
 
 @frozen

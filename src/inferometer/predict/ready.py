@@ -15,13 +15,13 @@ from inferometer.core.binding import Binding
 from inferometer.core.dtypes import dtype
 from inferometer.core.errors import DomainError
 from inferometer.core.frozen import frozen
-from inferometer.core.graph import Graph, is_generative, require_layers
+from inferometer.core.graph import Block, Graph, is_generative, require_layers
 from inferometer.core.kept import Kept
 from inferometer.core.profile import ModelFacts
 from inferometer.core.sizes import require_room, require_sizes
-from inferometer.core.workload import Parallel, Precision
+from inferometer.core.workload import Parallel, Precision, Workload
 from inferometer.predict.memory.residency import Residency, passing_of, residency_of, weights_of
-from inferometer.predict.options import Options
+from inferometer.predict.options import Offload, Options
 from inferometer.predict.parallel import Placed, is_layer, layer_count, place
 from inferometer.predict.precision import UNSTATED, resolved_precision, weight_formats, with_overrides
 from inferometer.predict.price.deviations import effect_key
@@ -38,9 +38,6 @@ if TYPE_CHECKING:
     from inferometer.core.calibration import Calibration
     from inferometer.core.device import Device
     from inferometer.core.engine import RuntimeEffects
-    from inferometer.core.graph import Block
-    from inferometer.core.workload import Workload
-    from inferometer.predict.options import Offload
 
 
 # Numbers from outside are checked once, before anything is computed with them: NaN would pass every comparison.

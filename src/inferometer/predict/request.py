@@ -12,13 +12,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from inferometer.core.errors import DomainError
-from inferometer.core.graph import is_generative, takes_prompt
+from inferometer.core.graph import Graph, is_generative, takes_prompt
 from inferometer.core.sizes import PROMPT, default_prompt, require_sizes
 from inferometer.known.engines import known_engine, require_effects
 
 if TYPE_CHECKING:
     from inferometer.core.engine import RuntimeEffects
-    from inferometer.core.graph import Graph
     from inferometer.core.workload import Workload
     from inferometer.predict.options import Options
 

@@ -15,7 +15,7 @@ from inferometer.core.served import parse_objective
 from inferometer.core.traffic.arrivals import MOST_RATE, Arrivals
 from inferometer.core.traffic.demand import Sharing
 from inferometer.core.traffic.lengths import parse_lengths
-from inferometer.core.traffic.traces import part_of, read_trace
+from inferometer.core.traffic.traces import RequestTrace, part_of, read_trace
 from inferometer.core.units import parse_quantity
 from inferometer.known import link as link_named
 from inferometer.known.engines import serving_engine
@@ -31,7 +31,6 @@ if TYPE_CHECKING:
 
     from inferometer.core.device import Device, Link
     from inferometer.core.graph import Graph
-    from inferometer.core.traffic.traces import RequestTrace
     from inferometer.predict.question import Question
 SERVED = fields_that(door="simulate")
 _WAYS = ("rate", "concurrency", "ramp", "trace")

@@ -9,17 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from math import fsum
-from typing import TYPE_CHECKING
 
-from inferometer.core.device import Roof, is_local
+from inferometer.core.device import Device, Roof, is_local
 from inferometer.core.frozen import frozen
 from inferometer.core.profile import Phase, Profile
 from inferometer.core.units import format_quantity
 from inferometer.predict.basis.roof import MAIN_MEMORY, keep_roof, raised, read_again
 from inferometer.understand.roofline import roofline_of
-
-if TYPE_CHECKING:
-    from inferometer.core.device import Device
 
 # Numpy's products are rarely less than half of what a processor does, and copies rarely less than half of what it
 # reads: a run that shows more than twice as much did less work than was counted, which says nothing of the machine.

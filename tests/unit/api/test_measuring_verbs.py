@@ -136,7 +136,7 @@ def order(monkeypatch):
     monkeypatch.setattr("inferometer.understand.judging.judge_profile", judge)
     monkeypatch.setattr("inferometer.measure.run.beside.remarks", lambda _one, *, cores: (f"{cores} cores",))
     cpu = SimpleNamespace(cpu=SimpleNamespace(physical_cores=6))
-    monkeypatch.setattr("inferometer.known.machine.detect.detect_host", lambda: cpu)
+    monkeypatch.setattr(measurements, "detect_host", lambda: cpu)
 
     def measure(asked, *, progress):
         happened.append(f"measured {asked.model} {progress}")
@@ -247,7 +247,7 @@ def explaining(monkeypatch):
     monkeypatch.setattr(explanations.explanation, "explain", lambda one, **more: {"profile": one, **more})
     monkeypatch.setattr(explanations, "device_behind", lambda _one, on: (seen.get("device"), f"device by {on}"))
     monkeypatch.setattr(explanations, "graph_behind", lambda _one, *, files: ("graph", f"files {files}"))
-    monkeypatch.setattr("inferometer.predict.basis.roof.roof_for", lambda device: f"roof of {device}")
+    monkeypatch.setattr(explanations, "roof_for", lambda device: f"roof of {device}")
     monkeypatch.setattr(
         explanations, "judge_profile",
         lambda one, device, *, graph, roof: (seen.update(judged=(one.runtime, device, graph, roof)) or one, ("more",)),

@@ -420,7 +420,7 @@ def test_a_recorder_has_what_the_options_ask_for(monkeypatch, tmp_path):
         return SimpleNamespace(then=None)
 
     monkeypatch.setattr("inferometer.store.recording.recording", recording)
-    monkeypatch.setattr("inferometer.core.settings.value_of", lambda _name: None)
+    monkeypatch.setattr(storing, "value_of", lambda _name: None)
     file = tmp_path / "m.onnx"
     file.write_bytes(b"")
     assert storing.recording_from(OPTIONS, kind="bench", model=str(file), job="7").then is None
@@ -581,7 +581,7 @@ def test_a_provider_of_identities_is_named_by_options_or_settings(monkeypatch, t
     secret = tmp_path / "secret"
     secret.write_text(" s \n")
     settings = {}
-    monkeypatch.setattr("inferometer.core.settings.value_of", settings.get)
+    monkeypatch.setattr(hub, "value_of", settings.get)
     monkeypatch.setattr("inferometer.hub.web.guard.oidc.require_oidc", lambda: None)
     assert hub._oidc_rules(None, None, None, ()) is None
     with pytest.raises(DomainError, match="client-id"):

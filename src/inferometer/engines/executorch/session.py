@@ -20,16 +20,14 @@ from weakref import WeakSet
 
 from inferometer.core.errors import EngineError
 from inferometer.core.frozen import frozen
-from inferometer.engines.base import Kernel, Opened, Port, Stage, longest_pairing
+from inferometer.engines.base import FileNode, Kernel, Opened, Port, Stage, Target, longest_pairing
 from inferometer.engines.feeding import alive, require_arrays_on_cpu, require_fitting
 from inferometer.engines.host import captured_stderr, threads_of
-from inferometer.formats.flatbuffer import Buffer
+from inferometer.formats.flatbuffer import Buffer, FlatTable
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from inferometer.engines.base import FileNode
-    from inferometer.formats.flatbuffer import FlatTable
 
 # ETDump, ExecuTorch's record of what it ran: a flatbuffer with a list of timed events for each run.
 #
@@ -230,8 +228,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     import numpy as np
-
-    from inferometer.engines.base import Target
 
     Array = np.ndarray[Any, Any]
 

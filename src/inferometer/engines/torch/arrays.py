@@ -17,15 +17,13 @@ from inferometer.core.notices import tell
 from inferometer.engines.base import Kernel, Opened, Port, Stage
 from inferometer.engines.feeding import require_fitting
 from inferometer.engines.torch.capture import Calls, as_captured, capture_graph, kept_constants, kernels_in_order
-from inferometer.engines.torch.host import compiled_apart, compiled_folder, kept_graphs
+from inferometer.engines.torch.host import TorchHost, compiled_apart, compiled_folder, kept_graphs
 from inferometer.engines.torch.kernels import align_layers, kernels_from_rows, map_calls
 from inferometer.engines.torch.provenance import compiler_calls
-from inferometer.engines.torch.trace import mark_modules
+from inferometer.engines.torch.trace import TraceRow, mark_modules
 
 if TYPE_CHECKING:
     from inferometer.core.engine import Execution
-    from inferometer.engines.torch.host import TorchHost
-    from inferometer.engines.torch.trace import TraceRow
 
 
 _LAUNCHES = 10_000  # steps whose launch is remembered

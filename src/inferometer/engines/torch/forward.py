@@ -28,18 +28,16 @@ from inferometer.engines.torch.capture import (
     looks_at_values,
 )
 from inferometer.engines.torch.engine import import_transformers
-from inferometer.engines.torch.host import compiled_apart, compiled_folder, kept_graphs
+from inferometer.engines.torch.host import TorchHost, compiled_apart, compiled_folder, kept_graphs
 from inferometer.engines.torch.kernels import align_layers, map_calls
 from inferometer.engines.torch.provenance import compiler_calls
-from inferometer.engines.torch.trace import mark_modules
+from inferometer.engines.torch.trace import TraceRow, mark_modules
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from inferometer.engines.torch.host import TorchHost
     from inferometer.engines.torch.modules import Module
     from inferometer.engines.torch.seq2seq import Seq2Seq
-    from inferometer.engines.torch.trace import TraceRow
 
 _DOING = {
     "compile decode": "compiling the decode step",

@@ -14,23 +14,18 @@ from functools import partial
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from inferometer.core.errors import EngineError, FormatError
 from inferometer.core.frozen import frozen
 from inferometer.core.json_text import parse_json
-from inferometer.engines.base import Port
+from inferometer.engines.base import Port, Target
 from inferometer.engines.torch.capture import Calls
 from inferometer.engines.torch.convert import load_program
 from inferometer.engines.torch.engine import PRECISIONS, TorchDevice, choose_precision, import_transformers, translated
 from inferometer.formats.torch.reader import ABOUT
 from inferometer.known import models
 from inferometer.known.machine.detect import detect_host
-
-if TYPE_CHECKING:
-    from inferometer.engines.base import Target
-    from inferometer.engines.torch.engine import TorchDevice
-
 
 # What a package of AOTInductor says of itself, and whether it can run here.
 #

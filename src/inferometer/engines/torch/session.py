@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from inferometer.core.errors import DomainError, EngineError
 from inferometer.core.notices import tell
-from inferometer.engines.base import Event, EventKind, Kernel, Opened, Request, Stage
+from inferometer.engines.base import Event, EventKind, Kernel, Opened, Request, Session, Stage, Target, TextSession
 from inferometer.engines.feeding import require_request, require_tokens
 from inferometer.engines.host import threads_of
 from inferometer.engines.torch.arrays import Arrays
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     import numpy as np
 
     from inferometer.core.engine import Execution
-    from inferometer.engines.base import Session, Target, TextSession
     from inferometer.engines.torch.trace import TraceRow
 
 

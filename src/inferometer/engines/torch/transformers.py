@@ -20,7 +20,7 @@ from inferometer.engines.base import Target
 from inferometer.engines.torch.checkpoint import config_of, offline
 from inferometer.engines.torch.convert import example_inputs, first_line
 from inferometer.engines.torch.engine import TorchDevice
-from inferometer.engines.torch.modules import find_module, quiet, transformers_class
+from inferometer.engines.torch.modules import Module, find_module, quiet, transformers_class
 from inferometer.engines.torch.torchao import dynamic_i8, weights_i8
 from inferometer.formats.resolve import read
 
@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from inferometer.engines.order import ToolOrder
-    from inferometer.engines.torch.modules import Module
 
 _WAYS = {"i8-weights": weights_i8, "i8-dynamic": dynamic_i8}
 _WEIGHTS = (".safetensors", ".bin", ".index.json", ".pt", ".pth")  # what a checkpoint is not to be copied with

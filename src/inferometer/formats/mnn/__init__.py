@@ -10,7 +10,7 @@ import struct
 from typing import TYPE_CHECKING
 
 from inferometer.formats.onnx.faults import reading
-from inferometer.formats.onnx.messages import GraphDef, OnnxModel, TypeDef, ValueInfo, Wire
+from inferometer.formats.onnx.messages import GraphDef, OnnxModel, TensorDef, TypeDef, ValueInfo, Wire
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from inferometer.core.graph import Graph
     from inferometer.formats.base import Peek
     from inferometer.formats.mnn.layers import MnnNet, MnnOp
-    from inferometer.formats.onnx.messages import TensorDef
 
 _AGAIN = "Convert the model again, with MNNConvert or `inferometer prepare MODEL --for mnn`."
 _OPSET = 20  # of the operators that MNN's are written as

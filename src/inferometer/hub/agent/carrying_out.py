@@ -27,13 +27,12 @@ from inferometer.hub.places.requests import (
     request_of,
     require_known,
 )
-from inferometer.measure.run.model import verify_against
+from inferometer.measure.run.model import MeasuredRun, MeasureRequest, verify_against
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from inferometer.measure.bench.loop import Progress
-    from inferometer.measure.run.model import MeasuredRun, MeasureRequest
 
 # The files that came with a job, looked at before anything opens them: all that its models need, and nothing else.
 #

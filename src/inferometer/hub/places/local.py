@@ -14,21 +14,18 @@ from inferometer.core import notices
 from inferometer.core.codec import decode, document
 from inferometer.core.errors import InferometerError
 from inferometer.core.frozen import frozen
-from inferometer.core.job import Job
+from inferometer.core.job import Job, JobEvent, JobResult
 from inferometer.core.settings import cache_folder
 from inferometer.hub.places import device_side
-from inferometer.hub.places.base import Closing, Handle, LocalFiles, Missing, PlaceAddress, Ready
+from inferometer.hub.places.base import Closing, Handle, LocalFiles, Missing, Place, PlaceAddress, Ready
 from inferometer.hub.places.following import JOB, follow, result_in
-from inferometer.measure.bench.loop import LoopProgress
+from inferometer.measure.bench.loop import LoopProgress, Progress
 from inferometer.version import __version__
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from inferometer.core.job import JobEvent, JobResult
-    from inferometer.hub.places.base import Place
     from inferometer.hub.places.requests import PackedJob
-    from inferometer.measure.bench.loop import Progress
 
 _AGE_S = 7 * 86_400.0  # of folders that a killed command left
 

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, cast
 
-from uvicorn.protocols.http.h11_impl import H11Protocol
+from uvicorn.protocols.http.h11_impl import H11Protocol, RequestResponseCycle
 
 if TYPE_CHECKING:
     import asyncio
-
-    from uvicorn.protocols.http.h11_impl import RequestResponseCycle
 
     from inferometer.hub.web.guard.rules import Rules
 

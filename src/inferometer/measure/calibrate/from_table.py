@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from inferometer.core.calibration import Calibration
-from inferometer.core.device import Sourced
+from inferometer.core.device import Device, Sourced
 from inferometer.core.errors import DomainError
 from inferometer.core.frozen import frozen
 from inferometer.known import device as device_named
-from inferometer.known.atlas.measurement import SetAside
+from inferometer.known.atlas.measurement import PublishedMeasurement, SetAside
 from inferometer.known.atlas.reading import read_atlas
 from inferometer.known.atlas.shipped import load
 from inferometer.known.engines import engine as engine_named
@@ -23,7 +23,7 @@ from inferometer.measure.calibrate.priors.cases import cases_of
 from inferometer.measure.calibrate.priors.judged import effect_on, sums_vector
 from inferometer.measure.calibrate.priors.language import QUANTITIES, language_cases
 from inferometer.measure.calibrate.priors.own import own_levels, own_variances
-from inferometer.measure.calibrate.priors.stack import log_times, stack_of
+from inferometer.measure.calibrate.priors.stack import StackCase, log_times, stack_of
 from inferometer.predict.basis.files import own_folder, write_calibration
 from inferometer.predict.price.class_figures import with_class_figures
 from inferometer.predict.price.deviations import (
@@ -40,10 +40,7 @@ from inferometer.predict.published_rows import impossible
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
-    from inferometer.core.device import Device
-    from inferometer.known.atlas.measurement import PublishedMeasurement
     from inferometer.measure.calibrate.priors.hierarchy import Hierarchy
-    from inferometer.measure.calibrate.priors.stack import StackCase
 
 
 # A device that nobody here can touch, calibrated from whole-model times that others published.

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import field, replace
 from importlib.util import find_spec
 from pathlib import Path
@@ -19,7 +19,7 @@ from inferometer.core.cache import is_kept
 from inferometer.core.dims import product
 from inferometer.core.errors import FormatError, InferometerError, MissingDependencyError
 from inferometer.core.frozen import frozen
-from inferometer.core.graph import Graph, is_generative, require_layers
+from inferometer.core.graph import Graph, Op, is_generative, require_layers
 from inferometer.core.plugins import load_all
 from inferometer.core.profile import ModelFacts
 from inferometer.core.sizes import bind
@@ -34,11 +34,8 @@ from inferometer.predict.memory.footprint import footprint
 from inferometer.version import __version__
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from inferometer.core.binding import Binding
     from inferometer.core.device import Unit
-    from inferometer.core.graph import Op
     from inferometer.core.workload import Workload
 
 # Catalog models whose real weights come with a Python package: its module, the file in it, and the format.

@@ -8,7 +8,7 @@ intervals.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import field, replace
 from functools import lru_cache
@@ -27,8 +27,6 @@ from inferometer.known.engines import costs_of, known_engine
 from inferometer.predict.basis.files import SHIPPED, files_in, name_start, own_folder, read_calibration
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from inferometer.core.engine import ServingRules
     from inferometer.core.graph import Graph
 

@@ -11,7 +11,7 @@ as those lines are off when each is left out.
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import field, replace
 from datetime import UTC, datetime
 from math import exp, log, pi, sqrt
@@ -22,11 +22,11 @@ import numpy as np
 
 from inferometer.core.calibration import Calibration
 from inferometer.core.codec import settled
-from inferometer.core.device import is_local
+from inferometer.core.device import Device, Roof, is_local
 from inferometer.core.errors import FormatError, InferometerError
 from inferometer.core.frozen import frozen
 from inferometer.core.kept import Kept
-from inferometer.core.profile import Environment
+from inferometer.core.profile import Environment, Phase, Profile
 from inferometer.core.settings import learns
 from inferometer.core.statistics import student_quantile
 from inferometer.core.units import counted
@@ -41,11 +41,8 @@ from inferometer.predict.ready import make_ready
 from inferometer.predict.work.classes import CLASSES, FUSED, PLAIN
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
     from pathlib import Path
 
-    from inferometer.core.device import Device, Roof
-    from inferometer.core.profile import Phase, Profile
     from inferometer.predict.question import Question
 
 STEADY = ("forward", "prefill", "decode")

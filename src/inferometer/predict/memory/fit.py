@@ -12,7 +12,7 @@ from inferometer.core.workload import MOST, Workload
 from inferometer.known.engines import known_engine, memory_of, require_effects
 from inferometer.predict.options import Options
 from inferometer.predict.parallel import of_draft, replica_batch
-from inferometer.predict.ready import make_layout, make_ready
+from inferometer.predict.ready import ReadyGraph, make_layout, make_ready
 from inferometer.predict.request import completed, goes_beyond, last_tokens, prefill_steps, start_tokens
 
 if TYPE_CHECKING:
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from inferometer.core.engine import RuntimeEffects
     from inferometer.core.graph import Graph
     from inferometer.predict.memory.residency import MemoryUse
-    from inferometer.predict.ready import ReadyGraph
 
 LONGEST = 1 << 27  # tokens to look up to where the model itself states no limit
 

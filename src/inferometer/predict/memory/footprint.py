@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from inferometer.core.frozen import frozen
-from inferometer.core.graph import Block, Graph
+from inferometer.core.graph import Block, Graph, Op, Tensor
 from inferometer.predict.exact import larger
 from inferometer.predict.memory.liveness import live_bytes
 from inferometer.predict.work.count import unknown_sizes, with_formats
@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
 
     from inferometer.core.binding import Binding
-    from inferometer.core.graph import Op, Tensor
 
 
 @frozen

@@ -15,13 +15,12 @@ from dataclasses import dataclass, field
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
-from inferometer.core.graph import Tensor
+from inferometer.core.graph import Block, Graph, Op, Tensor
 from inferometer.core.kept import Kept
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
-    from inferometer.core.graph import Block, Graph, Op
 
 _PASSING = ("activation", "index")
 

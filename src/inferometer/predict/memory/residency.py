@@ -5,21 +5,21 @@ The same bytes as `memory.footprint`, made ready for many sizes and for graphs t
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import field, replace
 from math import prod
 from operator import mul
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from inferometer.core.binding import Binding
 from inferometer.core.frozen import frozen
-from inferometer.core.graph import Graph, Op
+from inferometer.core.graph import Block, Graph, Op, Tensor
 from inferometer.predict.exact import larger
 from inferometer.predict.memory.footprint import cache_growth, footprint, inner_bytes, is_cached, resident
 from inferometer.predict.memory.liveness import lives_of
-from inferometer.predict.parallel import Scale, is_layer, stage_share
+from inferometer.predict.parallel import Placed, Scale, is_layer, stage_share
 from inferometer.predict.work.count import unknown_sizes
 from inferometer.predict.work.polynomial import (
     SYMBOLIC,
@@ -32,12 +32,6 @@ from inferometer.predict.work.polynomial import (
 )
 from inferometer.predict.work.prepare import Terms
 from inferometer.predict.work.rules.attention import cache_bytes
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
-
-    from inferometer.core.graph import Block, Tensor
-    from inferometer.predict.parallel import Placed
 
 
 @frozen

@@ -10,15 +10,11 @@ from dataclasses import replace
 from functools import cache
 from math import exp
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from inferometer.core.device import UNITS, Memory, Sourced
+from inferometer.core.device import UNITS, Device, Memory, Sourced
 from inferometer.core.frozen import frozen
 from inferometer.core.kept import Kept
 from inferometer.known.load import CatalogRow, read_rows
-
-if TYPE_CHECKING:
-    from inferometer.core.device import Device
 
 _FILE = Path(__file__).with_name("class_figures.toml")
 _FORMATS = ("f32", "bf16", "f16", "i8")  # a class of unit has a figure for each, or leaves it to `_FALL`

@@ -6,16 +6,13 @@ bandwidth that is reached, come on top.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from inferometer.core.device import Link
+from inferometer.core.device import Device, Link
 from inferometer.core.errors import DomainError
 from inferometer.core.frozen import frozen
 from inferometer.known import link as link_named
 from inferometer.predict.price.price import require_rate
-
-if TYPE_CHECKING:
-    from inferometer.core.device import Device
 
 IN_A_MACHINE = 8  # devices of the largest machines that are rented, where a link does not say how many it joins
 _NETWORKS = frozenset({"network", "scale-out"})  # kinds of links that go from machine to machine

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from inferometer.core.calibration import FormRates, KernelForm, KernelForms, KernelRates
+from inferometer.core.calibration import Calibration, FormRates, KernelForm, KernelForms, KernelRates, KernelShares
 from inferometer.core.frozen import frozen
 from inferometer.core.kept import Kept
 from inferometer.core.statistics import median
@@ -26,7 +26,6 @@ from inferometer.predict.work.rules.attention import cached_bytes_per_token, seq
 
 if TYPE_CHECKING:
     from inferometer.core.binding import Binding
-    from inferometer.core.calibration import Calibration, KernelShares
     from inferometer.core.graph import Op
     from inferometer.predict.work.collect import OpRow
 

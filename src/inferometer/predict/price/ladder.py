@@ -15,8 +15,8 @@ from math import log, sqrt
 from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
 from inferometer.core.binding import Binding
-from inferometer.core.calibration import Calibration, FormRates, KernelRates
-from inferometer.core.device import DeviceShares, is_local
+from inferometer.core.calibration import Calibration, FormRates, KernelRates, Utilisation
+from inferometer.core.device import DeviceShares, Origin, is_local
 from inferometer.core.frozen import frozen
 from inferometer.known.engines import known_engine
 from inferometer.predict.price.deviations import (
@@ -31,7 +31,7 @@ from inferometer.predict.price.deviations import (
     prior_from,
     spread_of,
 )
-from inferometer.predict.price.kernels import Curve, KernelCurve, kernel_curve, kernel_tables
+from inferometer.predict.price.kernels import Curve, KernelCurve, Tables, kernel_curve, kernel_tables
 from inferometer.predict.price.price import NINE_IN_TEN
 from inferometer.predict.price.priors import prior_for
 from inferometer.predict.price.utilisation import residual_of, step_residual, tables_for
@@ -40,9 +40,6 @@ from inferometer.predict.work.classes import FREE, MATRIX, fitted_class
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from inferometer.core.calibration import Utilisation
-    from inferometer.core.device import Origin
-    from inferometer.predict.price.kernels import Tables
     from inferometer.predict.work.collect import OpRow
 
 # A factor that nine in ten such ops lie within, as in `priors.toml`: the spreads there go from 1.5 to 3.5, and what

@@ -11,7 +11,7 @@ The arithmetic is that of `price_rows`, in another order of operations: the last
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from math import log
 from typing import TYPE_CHECKING, Any
 
@@ -28,8 +28,6 @@ from inferometer.predict.work.collect import OpRow
 from inferometer.predict.work.prepare import PARTS
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
     from inferometer.core.binding import Binding
     from inferometer.predict.price.plan import PricePlan
 

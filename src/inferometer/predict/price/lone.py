@@ -19,13 +19,12 @@ from inferometer.core.frozen import frozen
 from inferometer.predict.price.hosts import WORTH_SAYING, waits_for_host
 from inferometer.predict.price.kernels import kernel_sizes
 from inferometer.predict.price.step import EIGHT_IN_TEN, StepPrice
-from inferometer.predict.work.polynomial import NAMES, NotPolynomialError, coefficients
+from inferometer.predict.work.polynomial import NAMES, Monomial, NotPolynomialError, coefficients
 from inferometer.predict.work.prepare import PARTS
 
 if TYPE_CHECKING:
     from inferometer.predict.price.plan import PricePlan
     from inferometer.predict.price.rates import Rates
-    from inferometer.predict.work.polynomial import Monomial
 
 # Polynomials of each row: seconds of arithmetic at the peak, with what the runtime adds, and as it reaches the peak;
 # bytes; and the operations that tables are read at.

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import field, replace
 from functools import cache, partial
 from typing import TYPE_CHECKING, Any
@@ -17,7 +17,7 @@ from inferometer.core.device import Device, Link, Sourced
 from inferometer.core.engine import Overheads
 from inferometer.core.errors import DomainError
 from inferometer.core.frozen import frozen
-from inferometer.core.graph import is_generative
+from inferometer.core.graph import Op, is_generative
 from inferometer.core.request import BETWEEN
 from inferometer.predict.precision import arithmetic_for, counted_precision, widened_to
 from inferometer.predict.price.collectives import (
@@ -49,9 +49,6 @@ from inferometer.predict.work.classes import MATRIX, class_of, fitted_class
 from inferometer.predict.work.prepare import PreparedWork, Quantities
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from inferometer.core.graph import Op
     from inferometer.predict.work.collect import OpRow
 
 

@@ -5,16 +5,16 @@ Which source says so is decided by the rungs of `ladder`; here stands what they 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from inferometer.core.device import Origin
+from inferometer.core.device import DeviceShares, Origin
 from inferometer.core.dims import Dim
 from inferometer.core.frozen import frozen
 from inferometer.core.kept import Kept
-from inferometer.predict.price.deviations import FittedPrior
+from inferometer.predict.price.deviations import FittedPrior, Standing
 from inferometer.predict.price.kernels import Curve, sizes_key
 from inferometer.predict.price.ladder import (
     NUMBERS,
@@ -37,13 +37,9 @@ from inferometer.predict.price.utilisation import (
 from inferometer.predict.work.classes import FREE, WRITTEN_OUT, attention_path, class_path, dims_of, forms_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
-
     from inferometer.core.binding import Binding
     from inferometer.core.calibration import Calibration, Utilisation
-    from inferometer.core.device import DeviceShares
     from inferometer.core.engine import RuntimeEffects
-    from inferometer.predict.price.deviations import Standing
     from inferometer.predict.work.collect import CollectedRows, OpRow
     from inferometer.predict.work.prepare import Quantities
 

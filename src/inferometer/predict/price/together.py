@@ -13,17 +13,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from inferometer.predict.price.price import exposed_host
-from inferometer.predict.price.step import Sums
-from inferometer.predict.work.polynomial import Memo, spread_monomials
-from inferometer.predict.work.prepare import PARTS
+from inferometer.predict.price.step import Pace, Sums
+from inferometer.predict.work.polynomial import Memo, Monomial, spread_monomials
+from inferometer.predict.work.prepare import PARTS, PreparedWork, Quantities
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from inferometer.predict.price.plan import PricePlan
-    from inferometer.predict.price.step import Pace
-    from inferometer.predict.work.polynomial import Monomial
-    from inferometer.predict.work.prepare import PreparedWork, Quantities
 
 _SINGLE_POINTS = 16  # of a calibrated plan that are read one by one: shapes that came before are remembered
 # What a row's work comes to: seconds of arithmetic at the peak and as it is run, then bytes.

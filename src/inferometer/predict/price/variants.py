@@ -6,12 +6,11 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from inferometer.predict.price.class_figures import core_count
-from inferometer.predict.price.deviations import known_deviations, known_unit
+from inferometer.predict.price.deviations import Standing, known_deviations, known_unit
 
 if TYPE_CHECKING:
     from inferometer.core.device import Device
     from inferometer.predict.options import Options
-    from inferometer.predict.price.deviations import Standing
 
 USUAL_LAYOUT = "nchw"
 LAYOUTS = (USUAL_LAYOUT, "nhwc")

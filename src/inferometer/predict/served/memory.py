@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from inferometer.core.engine import is_like
+from inferometer.core.engine import MemoryRules, ServingRules, is_like
 from inferometer.core.errors import DomainError
 from inferometer.core.frozen import frozen
 from inferometer.predict.parallel import layer_count, stage_share
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 
     from inferometer.core.binding import Binding
     from inferometer.core.device import Device
-    from inferometer.core.engine import MemoryRules, ServingRules
     from inferometer.core.graph import Op
     from inferometer.predict.memory.residency import MemoryUse
     from inferometer.predict.ready import ReadyGraph

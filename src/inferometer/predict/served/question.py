@@ -13,7 +13,7 @@ from inferometer.core.kept import Kept
 from inferometer.core.lazy import late
 from inferometer.core.profile import Headline
 from inferometer.core.sizes import PROMPT
-from inferometer.core.workload import Parallel, Precision
+from inferometer.core.workload import Parallel, Precision, Workload
 from inferometer.known.engines import costs_of, engine, memory_of
 from inferometer.known.schedulers import scheduler_of
 from inferometer.predict.applicable import require_applicable, require_of_users
@@ -21,7 +21,7 @@ from inferometer.predict.basis.engine_tables.calibrating import kernels_alone
 from inferometer.predict.memory.fit import capacity_of
 from inferometer.predict.money import hourly_price, million_usd
 from inferometer.predict.precision import counted_precision
-from inferometer.predict.ready import make_ready
+from inferometer.predict.ready import ReadyGraph, make_ready
 from inferometer.predict.request import GENERATE, completed, window_notes
 from inferometer.predict.running import require_run, version_notes
 from inferometer.predict.served.memory import ServingMemory, StepLimits, limits_on, serving_memory
@@ -36,9 +36,7 @@ from inferometer.predict.served.steady import (
 from inferometer.predict.served.step import EngineStep, SecondsGrid, engine_step, expert_seconds
 
 if TYPE_CHECKING:
-    from inferometer.core.workload import Workload
     from inferometer.predict.question import Basis, Question
-    from inferometer.predict.ready import ReadyGraph
 
 _UNMEASURED = 0.35  # standard deviation of the logarithm of a step's time by priors alone
 _MOST_USERS = 1 << 24  # beyond it everyone waits for years: another question

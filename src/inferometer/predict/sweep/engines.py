@@ -15,17 +15,14 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from inferometer.core.errors import DomainError, InferometerError, MissingDependencyError
 from inferometer.core.frozen import frozen
 from inferometer.predict.sweep.evaluate import evaluate_chunk
-from inferometer.predict.sweep.grid import SweepChunk
+from inferometer.predict.sweep.grid import Study, SweepChunk
 from inferometer.predict.sweep.sinks import ENCODERS
 from inferometer.predict.sweep.table import impossible_in
-
-if TYPE_CHECKING:
-    from inferometer.predict.sweep.grid import Study
 
 ENGINES = "local (this process), local:N (N processes, with this one), dask://HOST:PORT"
 _AHEAD = 2  # chunks under way for each worker: one that is computed, one that waits

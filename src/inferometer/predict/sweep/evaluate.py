@@ -25,7 +25,7 @@ from inferometer.predict.headline import windows_per_s
 from inferometer.predict.memory.fit import capacity_of, reserve_of
 from inferometer.predict.money import carbon_grams
 from inferometer.predict.precision import counted_precision
-from inferometer.predict.question import Basis
+from inferometer.predict.question import Basis, Question
 from inferometer.predict.ready import ReadyGraph, make_ready
 from inferometer.predict.request import encodes_prompt, goes_beyond
 from inferometer.predict.running import require_run
@@ -34,17 +34,14 @@ from inferometer.predict.sweep.columns import LOADING
 from inferometer.predict.sweep.group import GroupMember, Result, evaluated, group_of
 from inferometer.predict.sweep.stage import absent_stage, spread_stages
 from inferometer.predict.sweep.table import SweepTable, table_of
-from inferometer.predict.sweep.workloads import asked_of
+from inferometer.predict.sweep.workloads import AskedWorkloads, asked_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
     from inferometer.core.workload import Parallel, Workload
-    from inferometer.predict.question import Question
     from inferometer.predict.sweep.grid import Sizes, Study, SweepChunk
-    from inferometer.predict.sweep.table import SweepTable
-    from inferometer.predict.sweep.workloads import AskedWorkloads
 
 
 # Rows predicted one by one, where the plan or the steps change from row to row: the long way, a millisecond each.

@@ -17,15 +17,13 @@ import msgspec
 import numpy as np
 
 from inferometer.core.errors import DomainError, MissingDependencyError
-from inferometer.predict.sweep.columns import INPUTS
-from inferometer.predict.sweep.table import is_none, plain, written_out
+from inferometer.predict.sweep.columns import INPUTS, Kind, SweepColumn
+from inferometer.predict.sweep.table import RowsPart, is_none, plain, written_out
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
-    from inferometer.predict.sweep.columns import Kind, SweepColumn
-    from inferometer.predict.sweep.table import RowsPart
 
 # Of text as many rows at once as are read at once; columns take a tenth of the room.
 _TEXT_ROWS, _COLUMN_ROWS = 1 << 16, 1 << 17

@@ -6,7 +6,7 @@ Within it batch, prompt, generate and context vary freely. Rows come in the orde
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import field, replace
 from itertools import product
 from math import prod
@@ -28,15 +28,12 @@ from inferometer.predict.applicable import SIZES, unused
 from inferometer.predict.ask import usual_runtime
 from inferometer.predict.basis.roof import roof_for
 from inferometer.predict.money import carbon_grams
-from inferometer.predict.options import Options
+from inferometer.predict.options import Hosting, Options
 from inferometer.predict.question import CalibrationChoices, Question
 from inferometer.predict.request import goes_beyond, window_notes
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
     from inferometer.core.engine import RuntimeEffects
-    from inferometer.predict.options import Hosting
 
 CHUNK_ROWS = 1 << 16  # where a row may take a millisecond: a kill loses no more
 SHARED_ROWS = 1 << 20  # where it takes a fraction of a microsecond: what rows share is worked out once a chunk

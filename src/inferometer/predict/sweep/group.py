@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from math import prod
 from typing import TYPE_CHECKING, Any
@@ -19,7 +19,7 @@ from inferometer.predict.options import Options
 from inferometer.predict.phases import PlanDevices, load_phase, site_of
 from inferometer.predict.price.over import sums_over
 from inferometer.predict.price.price import BOUNDS
-from inferometer.predict.price.step import Sums
+from inferometer.predict.price.step import StepPrice, Sums
 from inferometer.predict.price.together import outside_of, sums_together
 from inferometer.predict.ready import ReadyGraph
 from inferometer.predict.sweep.columns import LOADING, RUNNING
@@ -27,11 +27,8 @@ from inferometer.predict.sweep.stage import SweepStage, absent_stage
 from inferometer.predict.sweep.workloads import AskedWorkloads, Shares, shares_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-
     from inferometer.core.device import Device
     from inferometer.predict.price.plan import PricePlan
-    from inferometer.predict.price.step import StepPrice
 
 
 # The price of a phase at many points at once, on one plan or on several, with details where wanted.

@@ -11,7 +11,7 @@ from inferometer.predict.fields import AXES, SWEPT, require_fields
 from inferometer.predict.flags import options_from
 from inferometer.predict.sweep.begun import begun_study
 from inferometer.predict.sweep.engines import engine_for
-from inferometer.predict.sweep.grid import SHARED_ROWS
+from inferometer.predict.sweep.grid import SHARED_ROWS, Study
 from inferometer.predict.sweep.rows import Rows
 from inferometer.predict.sweep.write import Progress
 
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from inferometer.core.graph import Graph
     from inferometer.predict.asked import Swept
     from inferometer.predict.options import Options
-    from inferometer.predict.sweep.grid import Study
 
 
 @taking(SWEPT)

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from math import prod
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
 from inferometer.core.frozen import frozen
 from inferometer.predict.sweep.columns import Kind, SweepColumn, column_named, columns_with
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
 
 TYPES: dict[Kind, Any] = {"text": object, "whole": np.int64, "number": float, "flag": bool}
 

@@ -12,17 +12,15 @@ import numpy as np
 
 from inferometer.core.errors import DomainError
 from inferometer.core.frozen import frozen
-from inferometer.core.graph import is_generative, takes_prompt
+from inferometer.core.graph import Graph, is_generative, takes_prompt
 from inferometer.core.sizes import PROMPT, default_prompt
-from inferometer.core.workload import Workload
+from inferometer.core.workload import Parallel, Workload
 from inferometer.predict.parallel import replica_batch
 from inferometer.predict.request import GENERATE, STRETCHED, completed, encodes_prompt, fixed_batch
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from inferometer.core.graph import Graph
-    from inferometer.core.workload import Parallel
     from inferometer.predict.options import Options
     from inferometer.predict.sweep.grid import Sizes
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 import hashlib
 import json
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, fields, is_dataclass, replace
 from itertools import islice
 from math import prod
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -21,17 +21,10 @@ from inferometer.predict.sweep.columns import columns_with
 from inferometer.predict.sweep.engines import engine_for
 from inferometer.predict.sweep.evaluate import evaluate_chunk
 from inferometer.predict.sweep.formats import form_of
-from inferometer.predict.sweep.grid import CHUNK_ROWS, SHARED_ROWS, SweepChunk, Tile
-from inferometer.predict.sweep.sinks import discard, partial_of, sink_for
+from inferometer.predict.sweep.grid import CHUNK_ROWS, SHARED_ROWS, Study, SweepChunk, Tile
+from inferometer.predict.sweep.sinks import Sink, discard, partial_of, sink_for
 from inferometer.predict.sweep.table import SweepTable
 from inferometer.version import __version__
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from inferometer.predict.sweep.grid import Study
-    from inferometer.predict.sweep.sinks import Sink
-
 
 # The journal beside an unfinished file: of which sweep it is, and how far it is for certain.
 #

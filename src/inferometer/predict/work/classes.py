@@ -8,10 +8,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from inferometer.core.dims import product, symbols_in
+from inferometer.core.dims import Dim, product, symbols_in
 
 if TYPE_CHECKING:
-    from inferometer.core.dims import Dim
     from inferometer.core.graph import Op
 
 _CLASS = {

@@ -2,24 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from inferometer.core.frozen import frozen
-from inferometer.core.graph import Op, Tensor
+from inferometer.core.graph import Block, Graph, Op, Tensor
 from inferometer.core.kept import Kept
 from inferometer.predict.parallel import WHOLE, Placed, Scale, message_op
 from inferometer.predict.work.classes import class_of
 from inferometer.predict.work.count import known_part
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from inferometer.core.engine import RuntimeEffects
-    from inferometer.core.graph import Block, Graph
 
 
 # Which ops of a block run as one kernel, and which tensors therefore never reach memory.

@@ -7,7 +7,7 @@ and files of GGUF keep the matrix that gives the logits in more bits than the re
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from operator import is_
@@ -20,8 +20,6 @@ from inferometer.core.kept import Kept
 from inferometer.predict.precision import UNSTATED, widened_by
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from inferometer.core.engine import RuntimeEffects
     from inferometer.core.workload import Precision
 

@@ -10,14 +10,13 @@ from typing import TYPE_CHECKING
 
 from inferometer.core.errors import DomainError
 from inferometer.core.frozen import frozen
-from inferometer.serving.load.apis import bracketed, proxy_headers
+from inferometer.serving.load.apis import Address, Proxy, bracketed, proxy_headers
 from inferometer.serving.load.faults import Fault, fault_of
 from inferometer.serving.load.wire import MOST_HEAD, Connection, parse_head
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from inferometer.serving.load.apis import Address, Proxy
 
 _TOGETHER = 64  # connections that are being made at once, beyond which a server's queue of them overflows
 

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from inferometer.core.served import OK, RequestColumns
-from inferometer.serving.load.answers import COUNTED_BY
+from inferometer.serving.load.answers import COUNTED_BY, Answer
 from inferometer.serving.load.health import ProcessHealth
 
 if TYPE_CHECKING:
@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 
     from inferometer.core.traffic.demand import Demand
     from inferometer.core.traffic.trace_forms import TokenCount
-    from inferometer.serving.load.answers import Answer
     from inferometer.serving.load.play import Played
 
 Floats = NDArray[np.float64]

@@ -30,13 +30,14 @@ from inferometer.serving.load.play import RoundPlan
 from inferometer.serving.load.pool import Pool, Security
 from inferometer.serving.load.processes import Several
 from inferometer.serving.load.profile import Facts, profile_of
-from inferometer.serving.load.rounds import columns_of, counting_words, joined
+from inferometer.serving.load.rounds import RequestRow, RoundRows, columns_of, counting_words, joined
 from inferometer.serving.load.saturate import next_step, next_within, within_words
 from inferometer.serving.load.server import (
     COUNTERS,
     COUNTING,
     DCGM,
     GAUGES,
+    ServerFacts,
     facts_of,
     metrics_of,
     prompt_maker,
@@ -45,11 +46,7 @@ from inferometer.serving.load.server import (
 from inferometer.serving.load.worker import Setup
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from inferometer.core.profile import Profile
-    from inferometer.serving.load.rounds import RequestRow, RoundRows
-    from inferometer.serving.load.server import ServerFacts
 
 
 # The rounds of one load become a level: one axis of time, windows, gaps, and what both sides say of themselves.

@@ -12,14 +12,13 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from inferometer.core.frozen import frozen
-from inferometer.serving.load.apis import plain_request
+from inferometer.serving.load.apis import Address, Endpoint, plain_request
 from inferometer.serving.load.faults import Fault
 from inferometer.serving.load.prompts import WORDS, PromptMaker, local_tokenizer
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from inferometer.serving.load.apis import Address, Endpoint
     from inferometer.serving.load.pool import Pool
     from inferometer.serving.load.wire import Connection, Headers
 

@@ -7,14 +7,13 @@ from itertools import count
 from typing import TYPE_CHECKING
 
 from inferometer.serving.simulate.request import SimulatedRequest
-from inferometer.serving.simulate.service import Cluster
+from inferometer.serving.simulate.service import Cluster, Service
 from inferometer.serving.simulate.sinks import TIMED_OUT
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
 
     from inferometer.serving.simulate.cache import Piece
-    from inferometer.serving.simulate.service import Service
 
 
 _SOON = 1e-9  # seconds: a clock that is so near to the end of a step has reached it

@@ -17,15 +17,13 @@ from inferometer.known import device as device_named
 from inferometer.known import grid as grid_named
 from inferometer.predict.flags import options_from
 from inferometer.predict.sweep.engines import spread_over
-from inferometer.serving.plans.asked import COLD_START_S, PlanAnswer, PlanSearch, up_between
-from inferometer.serving.plans.search import all_configurations, plan_of
+from inferometer.serving.plans.asked import COLD_START_S, PlanAnswer, PlanSearch, ServingPlan, up_between
+from inferometer.serving.plans.search import Configuration, all_configurations, plan_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
-    from inferometer.serving.plans.asked import ServingPlan
-    from inferometer.serving.plans.search import Configuration
 
 # What a region may have of its own. Those of the second row are as the options of the same names.
 _FIELDS = {

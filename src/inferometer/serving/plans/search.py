@@ -15,8 +15,8 @@ import numpy as np
 from inferometer.core.dtypes import dtype
 from inferometer.core.errors import DomainError, InferometerError
 from inferometer.core.frozen import frozen
-from inferometer.core.graph import is_generative
-from inferometer.core.served import Window
+from inferometer.core.graph import Graph, is_generative
+from inferometer.core.served import Distribution, Level, LevelFigures, Window
 from inferometer.core.traffic.arrivals import Arrivals
 from inferometer.core.traffic.figures import figures_of
 from inferometer.core.traffic.lengths import draw
@@ -57,8 +57,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from inferometer.core.device import Link
-    from inferometer.core.graph import Graph
-    from inferometer.core.served import Distribution, Level, LevelFigures
     from inferometer.predict.question import Question
     from inferometer.predict.served.memory import StepLimits
 

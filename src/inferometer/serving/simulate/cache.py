@@ -11,15 +11,11 @@ of them, what that one loses to the next. Who asks for it again has it moved bac
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Hashable
-from typing import TYPE_CHECKING
+from collections.abc import Hashable, Sequence
 
 from inferometer.core.frozen import frozen
 
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    Piece = tuple[Hashable, int]  # its name, and its tokens
+Piece = tuple[Hashable, int]  # its name, and its tokens
 
 _NOT_PROMPTS = {"free", "own"}  # begin the names of blocks without content, and of what a preempted request computed
 

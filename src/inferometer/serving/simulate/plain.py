@@ -15,12 +15,11 @@ from heapq import heappop, heappush
 from math import inf
 from typing import TYPE_CHECKING
 
-from inferometer.serving.simulate.replica import GAPS, MOST_STEPS
+from inferometer.serving.simulate.replica import GAPS, MOST_STEPS, Replica
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from inferometer.serving.simulate.replica import Replica
     from inferometer.serving.simulate.request import SimulatedRequest
 
 

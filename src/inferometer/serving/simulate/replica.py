@@ -18,18 +18,16 @@ from inferometer.core.errors import EngineError
 from inferometer.core.frozen import frozen
 from inferometer.core.traffic.demand import is_taken_back
 from inferometer.core.traffic.spreads import merged, weighted_spread
-from inferometer.serving.simulate.cache import BlockPool, Tier
+from inferometer.serving.simulate.cache import BlockPool, Piece, Tier
 from inferometer.serving.simulate.slots import Slots
-from inferometer.serving.simulate.times import TimesApart
+from inferometer.serving.simulate.times import Times, TimesApart
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from inferometer.core.engine import SchedulerRules
     from inferometer.core.served import Spread
-    from inferometer.serving.simulate.cache import Piece
     from inferometer.serving.simulate.request import SimulatedRequest
-    from inferometer.serving.simulate.times import Times
 
 MOST_STEPS = 4096  # of a run
 GAPS = 65_536  # of which are kept before they are folded

@@ -13,7 +13,7 @@ import numpy as np
 from inferometer.core.profile import DeviceFacts, ModelFacts, Profile, Provenance
 from inferometer.core.served import Level, LevelFigures, ServerReadings, Spread, Window
 from inferometer.core.served import Served as ServedLevels
-from inferometer.core.traffic.demand import classes_of
+from inferometer.core.traffic.demand import Demand, classes_of
 from inferometer.core.traffic.figures import figures_of, headline_of
 from inferometer.core.traffic.requests import Requests, closed_window, open_window
 from inferometer.core.traffic.spreads import merged
@@ -29,7 +29,6 @@ from inferometer.version import __version__
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from inferometer.core.traffic.demand import Demand
     from inferometer.serving.simulate.plan import SimulationPlan
     from inferometer.serving.simulate.replica import Replica
     from inferometer.serving.simulate.request import SimulatedRequest

@@ -12,13 +12,12 @@ from inferometer.core.frozen import frozen
 from inferometer.serving.simulate.plain import play
 from inferometer.serving.simulate.replica import MOST_STEPS, EngineLimits, Replica
 from inferometer.serving.simulate.sinks import CANCELLED, QUEUE_FULL, TIMED_OUT, TOO_LONG
-from inferometer.serving.simulate.times import GangTimes, Times
+from inferometer.serving.simulate.times import GangTimes, RankLoad, Times
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from inferometer.serving.simulate.request import SimulatedRequest
-    from inferometer.serving.simulate.times import RankLoad
 
 
 # Ranks that step together: each with a queue, limits and a cache of its own, all with one clock.

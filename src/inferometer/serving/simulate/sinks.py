@@ -7,13 +7,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from inferometer.core.served import OK, LevelFigures, RequestColumns, Spread
+from inferometer.core.served import OK, LevelFigures, Objective, RequestColumns, Spread
 from inferometer.core.traffic.spreads import distribution_of_spread, merged, spread_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from inferometer.core.served import Objective
     from inferometer.serving.simulate.request import SimulatedRequest
 
 TOO_LONG = "too_long"  # the outcome of a request that the cache could not hold even alone, or the engine refuses

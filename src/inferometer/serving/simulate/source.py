@@ -9,13 +9,12 @@ from math import inf
 from typing import TYPE_CHECKING
 
 from inferometer.core.frozen import frozen
-from inferometer.core.traffic.demand import classes_of, evenly
+from inferometer.core.traffic.demand import Demand, classes_of, evenly
 from inferometer.serving.simulate.request import SimulatedRequest
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from inferometer.core.traffic.demand import Demand
     from inferometer.serving.simulate.cache import Piece
 
 

@@ -13,12 +13,11 @@ from typing import TYPE_CHECKING, Protocol
 import numpy as np
 
 from inferometer.core.frozen import frozen
-from inferometer.predict.served.step import EngineStep
+from inferometer.predict.served.step import EngineStep, SecondsGrid
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from inferometer.predict.served.step import SecondsGrid
     from inferometer.serving.simulate.slots import Slots
 
 _EVERY = 64  # tokens of context between two entries of a row

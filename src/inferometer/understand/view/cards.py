@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -13,8 +13,6 @@ from inferometer.understand.view.records import ops_per_joule
 from inferometer.understand.view.table import ReportTable
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from inferometer.core.device import Device, Link, Memory, Sourced
     from inferometer.core.profile import Profile
     from inferometer.known.formulas.registry import Formula

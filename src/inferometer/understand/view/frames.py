@@ -7,10 +7,9 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, Protocol
 
 from inferometer.core.errors import MissingDependencyError
-from inferometer.core.profile import OpTime
+from inferometer.core.profile import OpTime, Profile
 
 if TYPE_CHECKING:
-    from inferometer.core.profile import Profile
     from inferometer.measure.bench.compare import Comparison
     from inferometer.predict.sweep.rows import Rows
 

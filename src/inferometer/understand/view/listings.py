@@ -6,7 +6,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from inferometer.core.units import format_quantity
-from inferometer.understand.view.cards import Card
+from inferometer.understand.view.cards import Card, Fact
 from inferometer.understand.view.table import Column, ReportTable, columns
 
 if TYPE_CHECKING:
@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from inferometer.known.machine.health import Check
     from inferometer.predict.memory.footprint import Footprint
     from inferometer.predict.memory.inventory import Inventory
-    from inferometer.understand.view.cards import Fact
 
 
 def _listing(*columns: Column) -> Callable[[Iterable[Mapping[str, Any]]], ReportTable]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
@@ -12,8 +12,6 @@ from inferometer.understand.view.phrases import interval_text
 from inferometer.understand.view.table import Column, ReportTable, filled
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-
     from inferometer.predict.memory.fit import Fit
     from inferometer.predict.placing import Runnable, RunnableForm
     from inferometer.predict.served.question import ServingAnswer

@@ -11,13 +11,12 @@ from itertools import zip_longest
 from typing import TYPE_CHECKING
 
 from inferometer.core import settings
-from inferometer.understand.view.table import cell_text
+from inferometer.understand.view.table import ReportTable, cell_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from inferometer.understand.view.cards import Card
-    from inferometer.understand.view.table import ReportTable
 
 _PLAIN, _BOLD, _DIM, _ITALIC = "0", "1", "2", "3"  # of ANSI terminals, as the colours below
 _VERDICTS = {"good": ("✓", "32"), "warn": ("!", "33"), "bad": ("✗", "1;31"), "unknown": ("·", _DIM)}

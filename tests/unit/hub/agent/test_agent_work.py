@@ -82,7 +82,7 @@ def test_a_verification_is_asked_for_against_its_reference(asked, tmp_path, monk
         asked.update(request=request, against=against, **more)
         return Verification(status="verified")
 
-    monkeypatch.setattr("inferometer.measure.run.model.verify_against", verified)
+    monkeypatch.setattr(carrying_out, "verify_against", verified)
     job = replace(JOB, verb="verify", options={"against": "litert", "tolerance": {"relative": 0.5}})
     found = carry_out(job, tmp_path, None)
     assert (found.ended, found.verification.status) == ("done", "verified")

@@ -106,7 +106,7 @@ def test_what_cannot_be_asked_is_told_in_a_sentence(name, arguments, told):
 
 
 def test_runs_that_one_answer_cannot_hold_are_counted_and_said(tmp_path, monkeypatch):
-    monkeypatch.setattr("inferometer.hub.mcp.access.MOST_ROWS", 2)
+    monkeypatch.setattr("inferometer.hub.mcp.tools.MOST_ROWS", 2)
     access = Access(store=str(tmp_path / "runs.db"))
     for number in range(3):
         with recording(store=access.store, name=f"run-{number}"):

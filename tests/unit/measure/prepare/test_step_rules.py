@@ -8,7 +8,6 @@ import pytest
 
 from inferometer.core.errors import DomainError, FormatError, MissingDependencyError
 from inferometer.core.settings import cache_folder
-from inferometer.formats import synth
 from inferometer.known.engines import engine
 from inferometer.measure.prepare import artifact as origins
 from inferometer.measure.prepare import artifact as sources
@@ -169,7 +168,7 @@ def test_a_name_of_the_catalog_begins_as_what_leads_to_the_engine(name, network,
 
 def test_random_weights_are_made_once_at_the_sizes_asked_for_and_told_apart_by_all_of_them(monkeypatch, tmp_path):
     made = []
-    monkeypatch.setattr(synth, "synthesise", lambda model, path, **more: made.append((model, path, more)))
+    monkeypatch.setattr(origins, "synthesise", lambda model, path, **more: made.append((model, path, more)))
     monkeypatch.setattr(sources, "is_kept", lambda path: path in [row[1] for row in made])
     first = source_of("squeezenet1.1", engine("onnxruntime"), image=64, seed=3)
     assert source_of("squeezenet1.1", engine("onnxruntime"), image=64, seed=3) == first
@@ -191,7 +190,7 @@ def test_random_weights_are_made_once_at_the_sizes_asked_for_and_told_apart_by_a
 
 def test_a_config_without_weights_is_made_anew_when_its_content_changes(monkeypatch, tmp_path):
     made = []
-    monkeypatch.setattr(synth, "synthesise", lambda _model, path, **_: made.append(path))
+    monkeypatch.setattr(origins, "synthesise", lambda _model, path, **_: made.append(path))
     config = {"model_type": "llama", "hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4,
               "num_key_value_heads": 2, "intermediate_size": 96, "vocab_size": 300}  # fmt: skip
     place = tmp_path / "config.json"

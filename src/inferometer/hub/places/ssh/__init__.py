@@ -18,20 +18,18 @@ from inferometer.core import notices
 from inferometer.core.codec import decode, document
 from inferometer.core.errors import DomainError, PlaceError, UnknownNameError
 from inferometer.core.frozen import frozen
-from inferometer.core.job import Job
+from inferometer.core.job import Job, JobEvent, JobResult
 from inferometer.core.units import format_quantity, parse_quantity
 from inferometer.hub.places.artifacts import FileHashes
 from inferometer.hub.places.base import Closing, Handle, LocalFiles, Missing, PlaceAddress, Ready
 from inferometer.hub.places.following import JOB, Patience, follow, result_in
 from inferometer.hub.places.requests import require_known
-from inferometer.hub.places.requirements import needs_of
+from inferometer.hub.places.requirements import Need, needs_of
 from inferometer.hub.places.wheels import download_wheels, our_wheel, target_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from inferometer.core.job import JobEvent, JobResult
-    from inferometer.hub.places.requirements import Need
     from inferometer.hub.places.ssh.connection import SshConnection
 
 # Bringing a device to where it can run a job: our code, packages that are missing, and the files of the job.

@@ -9,7 +9,7 @@ from inferometer.api import ask, gains
 from inferometer.core.codec import document
 from inferometer.core.dtypes import is_gguf_block
 from inferometer.core.errors import DomainError, InferometerError, UnknownNameError
-from inferometer.core.graph import is_generative
+from inferometer.core.graph import Graph, is_generative
 from inferometer.core.units import format_capacity
 from inferometer.core.workload import Parallel
 from inferometer.hub.web.guard.catalog_names import catalog_device, catalog_model
@@ -36,7 +36,6 @@ if TYPE_CHECKING:
     from inferometer.core.calibration import Calibration
     from inferometer.core.device import Device
     from inferometer.core.engine import EngineDescriptor
-    from inferometer.core.graph import Graph
     from inferometer.hub.web.api.catalog import PredictRequest
     from inferometer.predict.question import Question
 

@@ -24,7 +24,15 @@ from inferometer.measure.calibrate.fitting.base import (
 )
 from inferometer.measure.calibrate.fitting.fit import LEAST_RESIDUAL, Fitted, fit_points
 from inferometer.measure.calibrate.fitting.held_against import without_worse_tables
-from inferometer.measure.calibrate.fitting.points import device_rates, drifts, middle_of, middle_steps, works_of
+from inferometer.measure.calibrate.fitting.points import (
+    OpPoint,
+    StepPoint,
+    device_rates,
+    drifts,
+    middle_of,
+    middle_steps,
+    works_of,
+)
 from inferometer.measure.calibrate.fitting.steps import StepBase, StepFit, WholeStep, taken_apart, whole_fit
 from inferometer.measure.calibrate.fitting.streams import StepWorks, StreamFit, fit_streams, left_out_fit, points_from
 from inferometer.measure.calibrate.fitting.subject import CalibrationSubject, plan_of
@@ -36,8 +44,6 @@ from inferometer.predict.work.classes import FUSED, PLAIN
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
-
-    from inferometer.measure.calibrate.fitting.points import OpPoint, StepPoint
 
 
 # Decoders beside other networks, in one calibration of an engine that calls a model's modules one by one.

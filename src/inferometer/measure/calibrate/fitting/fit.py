@@ -9,7 +9,7 @@ probe at a time, because the points of a probe err together.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from math import log
 from typing import TYPE_CHECKING, Any
 
@@ -22,8 +22,6 @@ from inferometer.predict.price.utilisation import interpolate
 from inferometer.predict.work.classes import BIASED, FUSED, PLAIN
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
     from inferometer.measure.calibrate.fitting.points import OpPoint
 
 # The axes that a class's table may have, by its name or the first part of it. The set that predicts left-out probes

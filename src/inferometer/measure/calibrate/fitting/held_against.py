@@ -8,7 +8,7 @@ run started from, or else the priors. Where it is nearer, it stays.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from math import exp, log, sqrt
 from statistics import fmean
@@ -18,8 +18,8 @@ import numpy as np
 
 from inferometer.core.frozen import frozen
 from inferometer.measure.calibrate.fitting.fit import LEAST_RESIDUAL, class_for, residual_spread
-from inferometer.measure.calibrate.fitting.points import middle_steps
-from inferometer.measure.calibrate.fitting.subject import graph_of_step, plan_of, workload_of
+from inferometer.measure.calibrate.fitting.points import OpPoint, StepPoint, middle_steps
+from inferometer.measure.calibrate.fitting.subject import CalibrationSubject, graph_of_step, plan_of, workload_of
 from inferometer.measure.calibrate.fitting.whole_models import FEWEST, models_apart, without_shared
 from inferometer.measure.calibrate.probes.models import ProbeRun
 from inferometer.predict.basis.learned import stranger_to
@@ -30,12 +30,8 @@ from inferometer.predict.question import Question
 from inferometer.predict.request import step_sizes
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from inferometer.core.calibration import Calibration
     from inferometer.core.device import Device
-    from inferometer.measure.calibrate.fitting.points import OpPoint, StepPoint
-    from inferometer.measure.calibrate.fitting.subject import CalibrationSubject
 
 
 def without_worse_tables(

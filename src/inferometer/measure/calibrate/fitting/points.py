@@ -10,7 +10,7 @@ or of a model's layer.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import field, replace
 from math import log, sqrt
 from statistics import fmean, median
@@ -25,7 +25,6 @@ from inferometer.predict.request import passes
 from inferometer.predict.work.classes import FREE, attention_path, class_path
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable
     from pathlib import Path
 
     from inferometer.core.device import Device

@@ -10,7 +10,7 @@ class is known, so that few steps move it little. Large errors count less than t
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field, replace
 from math import exp, log, sqrt
 from typing import TYPE_CHECKING, Any
@@ -24,8 +24,6 @@ from inferometer.measure.calibrate.fitting.fit import residual_spread
 from inferometer.predict.work.classes import FREE, FUSED, PLAIN, attention_path, class_path, forms_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
     from inferometer.core.calibration import Calibration
     from inferometer.predict.price.plan import PricePlan
 

@@ -10,10 +10,9 @@ what all streams together take; an op's seconds follow from them. What a step to
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field, replace
 from math import log
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -21,9 +20,6 @@ from inferometer.core.frozen import frozen
 from inferometer.measure.calibrate.fitting.fit import class_for, residual_spread
 from inferometer.measure.calibrate.fitting.points import OpPoint, OpWork, StepPoint, measured_point, overhead
 from inferometer.measure.calibrate.fitting.steps import StepBase, StepFit, WholeStep, explained_seconds, fit_busy
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
 
 _FREEDOM = 1.0  # of the logarithm of each number: a stream may well take a third, or three times, of what all take
 _OVERHEADS = {"kernel": 1e-6, "step": 1e-5}  # seconds to start from where the engine's row states none

@@ -13,8 +13,8 @@ from dataclasses import replace
 from statistics import fmean, stdev
 from typing import TYPE_CHECKING
 
-from inferometer.measure.calibrate.fitting.points import middle_steps
-from inferometer.measure.calibrate.fitting.subject import plan_of
+from inferometer.measure.calibrate.fitting.points import StepPoint, middle_steps
+from inferometer.measure.calibrate.fitting.subject import CalibrationSubject, plan_of
 from inferometer.predict.basis.learned import SHARED, Correction, corrected, stranger_to, work_error
 from inferometer.predict.request import step_sizes
 
@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from inferometer.core.calibration import Calibration
-    from inferometer.measure.calibrate.fitting.points import StepPoint
-    from inferometer.measure.calibrate.fitting.subject import CalibrationSubject
 
 FEWEST = 3  # models that show what others are off by: of fewer, chance decides
 

@@ -17,10 +17,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from inferometer.core.device import UNITS
+from inferometer.core.device import UNITS, Device
 from inferometer.core.errors import InferometerError
 from inferometer.core.frozen import frozen
-from inferometer.core.graph import is_generative
+from inferometer.core.graph import Graph, is_generative
 from inferometer.core.workload import Precision, Workload
 from inferometer.formats.networks.read import read_network
 from inferometer.known import device as device_named
@@ -47,9 +47,7 @@ from inferometer.predict.work.classes import FREE, PLACE, fitted_class
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from inferometer.core.device import Device
     from inferometer.core.engine import RuntimeEffects
-    from inferometer.core.graph import Graph
     from inferometer.known.atlas.measurement import PublishedMeasurement
     from inferometer.predict.work.prepare import PreparedWork
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import field
 from typing import TYPE_CHECKING, Any
 
@@ -13,9 +13,11 @@ from inferometer.core.frozen import frozen
 from inferometer.measure.calibrate.priors.cases import cases_of
 from inferometer.measure.calibrate.priors.language import QUANTITIES, language_cases
 from inferometer.measure.calibrate.priors.own import own_levels
-from inferometer.measure.calibrate.priors.stack import log_times, stack_of
+from inferometer.measure.calibrate.priors.stack import StackCase, log_times, stack_of
 from inferometer.predict.price.deviations import (
     PARAMETERS,
+    ModelEffect,
+    Standing,
     known_unit,
     model_effect,
     spread_of,
@@ -24,11 +26,7 @@ from inferometer.predict.price.deviations import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
     from inferometer.known.atlas.measurement import PublishedMeasurement
-    from inferometer.measure.calibrate.priors.stack import StackCase
-    from inferometer.predict.price.deviations import ModelEffect, Standing
 
 DEVICE_OUT, FAMILY_OUT, MAKER_OUT, MODEL_OUT, BOTH_OUT, SOURCE_OUT, FEW, SEEN = (
     "device left out", "family left out", "engine's rows of the maker left out", "model left out",

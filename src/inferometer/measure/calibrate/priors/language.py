@@ -19,15 +19,15 @@ import numpy as np
 
 from inferometer.core.errors import InferometerError
 from inferometer.core.frozen import frozen
-from inferometer.core.graph import is_generative
+from inferometer.core.graph import Graph, is_generative
 from inferometer.core.workload import Parallel, Precision, Workload
 from inferometer.known.engines import known_engine
 from inferometer.measure.calibrate.priors.cases import CaseReading, device_as_run, has_device, no_engine
 from inferometer.measure.calibrate.priors.stack import StackCase
 from inferometer.predict.ask import model_graph
 from inferometer.predict.options import Options
-from inferometer.predict.price.plan import plan_of, standing_in
-from inferometer.predict.ready import make_layout
+from inferometer.predict.price.plan import PricePlan, plan_of, standing_in
+from inferometer.predict.ready import Layout, make_layout
 from inferometer.predict.work.classes import FREE, PLACE, fitted_class
 
 if TYPE_CHECKING:
@@ -35,10 +35,7 @@ if TYPE_CHECKING:
 
     from inferometer.core.device import Device
     from inferometer.core.engine import EngineDescriptor
-    from inferometer.core.graph import Graph
     from inferometer.known.atlas.measurement import PublishedMeasurement
-    from inferometer.predict.price.plan import PricePlan
-    from inferometer.predict.ready import Layout
 
 QUANTITIES = frozenset({"prefill", "decode", "request", "tokens"})
 _TYPICAL_CONTEXT = 256  # of a chat, where a table states none

@@ -8,14 +8,19 @@ import numpy as np
 
 from inferometer.core.errors import InferometerError
 from inferometer.measure.calibrate.priors.hierarchy import KINDS, Hierarchy, HierarchyLevel, pool_of
-from inferometer.measure.calibrate.priors.stack import stack_of
-from inferometer.predict.price.deviations import PARAMETERS, known_deviations, known_unit, sums_of
+from inferometer.measure.calibrate.priors.stack import StackCase, stack_of
+from inferometer.predict.price.deviations import (
+    PARAMETERS,
+    ModelEffect,
+    Standing,
+    known_deviations,
+    known_unit,
+    sums_of,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from inferometer.measure.calibrate.priors.stack import StackCase
-    from inferometer.predict.price.deviations import ModelEffect, Standing
 
 OWN = frozenset({"device", "device+engine", "device+format", "run"})  # kinds of levels that are of the device itself
 _ROUNDS = 12  # of a fit of one device's levels, all others being as they were

@@ -6,10 +6,9 @@ are those of the file that it made: times are matched with them, and priced as t
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import field
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from inferometer.core.errors import EngineError
 from inferometer.core.frozen import frozen
@@ -20,15 +19,10 @@ from inferometer.engines.order import ToolOrder
 from inferometer.formats.resolve import read
 from inferometer.measure.calibrate.probes.models import Probe, ProbeRun, file_of, graph_of
 from inferometer.measure.prepare.calibration import ports_of
-from inferometer.measure.prepare.carrying_out import carry_out
+from inferometer.measure.prepare.carrying_out import Tools, carry_out
 from inferometer.measure.prepare.steps import STEPS, PrepareStep
 from inferometer.measure.run.inputs import input_shapes
 from inferometer.measure.run.model_file import file_nodes
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from inferometer.measure.prepare.carrying_out import Tools
 
 WRITTEN, EXPORTED = "onnx", "pt2"
 # A process, the tool and its reader take a second for most probes. Exported programs are lowered for ten.

@@ -9,7 +9,7 @@ have the formats of the engine's descriptor, whatever the file holds.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
@@ -24,7 +24,7 @@ from inferometer.core.errors import DomainError
 from inferometer.core.frozen import frozen
 from inferometer.core.settings import cache_folder
 from inferometer.core.workload import Workload
-from inferometer.engines.base import Event, Kernel, Request, Runtime, Target
+from inferometer.engines.base import Event, Kernel, Request, Runtime, Target, TextSession
 from inferometer.engines.host import captured_stderr
 from inferometer.known.engines import require_effects
 from inferometer.measure.calibrate.fitting.points import OpPoint, StepPoint, device_rates, overhead
@@ -82,12 +82,9 @@ from inferometer.measure.run.texts import prompt_ids
 from inferometer.predict.basis.calibrations import formats_of
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from inferometer.core.calibration import Calibration
     from inferometer.core.graph import Graph
     from inferometer.core.profile import OpTime
-    from inferometer.engines.base import TextSession
 
 
 # Running a language model for a calibration: prompts and decode steps, timed one by one.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import field, replace
 from functools import cache
 from math import ceil
@@ -20,17 +20,14 @@ from inferometer.core.workload import Precision, Workload
 from inferometer.engines.order import ToolOrder
 from inferometer.formats.huggingface import graph_from_config
 from inferometer.formats.synth import synthesise
-from inferometer.measure.prepare.carrying_out import carry_out
+from inferometer.measure.prepare.carrying_out import Tools, carry_out
 from inferometer.measure.prepare.steps import STEPS, PrepareStep
 from inferometer.measure.run.model_file import SUFFIXES, make_folder
 from inferometer.version import __version__
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
-
     from inferometer.core.device import Device
     from inferometer.core.graph import Graph
-    from inferometer.measure.prepare.carrying_out import Tools
 
 PROBES = Path(__file__).with_name("probes.toml")
 ROLES = ("ceiling", "overhead", "shape")

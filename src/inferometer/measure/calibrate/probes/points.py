@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from inferometer.core.frozen import frozen
 from inferometer.core.sizes import bind
-from inferometer.engines.base import Kernel
+from inferometer.engines.base import Kernel, Runtime, Session, Target
 from inferometer.known.engines import require_effects
 from inferometer.measure.bench.plan import Plan
 from inferometer.measure.calibrate.fitting.fit import Fitted, fit_class, predicted_seconds
@@ -45,7 +45,6 @@ if TYPE_CHECKING:
     from inferometer.core.graph import Graph
     from inferometer.core.profile import OpTime
     from inferometer.core.workload import Workload
-    from inferometer.engines.base import Runtime, Session, Target
 
 # Running a probe: a plain session for its time and an instrumented one for its shape, in turns, for a short while.
 

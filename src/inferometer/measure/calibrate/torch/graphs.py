@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from inferometer.core.dims import evaluate
 from inferometer.core.errors import EngineError
-from inferometer.engines.base import Port, Stage
+from inferometer.engines.base import Port, Runtime, Session, Stage, Target, TextSession
 from inferometer.engines.host import threads_of
 from inferometer.known.engines import runtime_effects
 from inferometer.measure.calibrate.probes.models import Probe, ProbeRun, graph_of
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 
     from inferometer.core.engine import Execution
     from inferometer.core.graph import Graph, Op, Tensor
-    from inferometer.engines.base import Runtime, Session, Target, TextSession
 
 _IN_PLACE = frozenset({"relu", "relu6", "hardswish", "hardsigmoid", "silu"})  # what PyTorch can write over its input
 _CHANNELS_LAST, _CHANNELS_FIRST = (0, 2, 3, 1), (0, 3, 1, 2)

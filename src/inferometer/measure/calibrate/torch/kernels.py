@@ -8,7 +8,7 @@ causal kernel, or with a mask and a cache repeated for every query head.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
 from itertools import product
@@ -21,14 +21,11 @@ from inferometer.measure.calibrate.fitting.fit import class_for
 from inferometer.measure.calibrate.fitting.points import OpPoint, measured_point
 from inferometer.measure.calibrate.fitting.single import Single
 from inferometer.measure.calibrate.run import CandidateResult, ProbeCandidate
-from inferometer.measure.calibrate.torch.timing import KernelTiming
+from inferometer.measure.calibrate.torch.timing import Clock, KernelTiming
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from inferometer.core.device import Device
     from inferometer.core.engine import RuntimeEffects
-    from inferometer.measure.calibrate.torch.timing import Clock
 
 _NAMES = {"f32": "float32", "bf16": "bfloat16", "f16": "float16"}
 _CYCLED_BYTES = 600_000_000  # beyond any cache

@@ -9,25 +9,19 @@ transformers' own, where it is installed.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from importlib import import_module
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from inferometer.core.engine import RuntimeEffects
 from inferometer.core.frozen import frozen
 from inferometer.measure.calibrate.fitting.points import StepPoint
 from inferometer.measure.calibrate.run import CandidateResult, ProbeCandidate
 from inferometer.measure.calibrate.torch.kernels import padding_mask, repeated, routed, torch_dtype
-from inferometer.measure.calibrate.torch.timing import Clock
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from inferometer.measure.calibrate.torch.timing import KernelTiming
-
+from inferometer.measure.calibrate.torch.timing import Clock, KernelTiming
 
 # Probe models as transformers builds them, for a runtime that calls its modules one by one.
 #

@@ -7,7 +7,7 @@ an engine the nearest to the one asked for is read; formats that it lacks are ta
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -19,7 +19,6 @@ from inferometer.core.frozen import frozen
 from inferometer.predict.price import kernel_floors as floors
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
     from pathlib import Path
 
     from inferometer.predict.price.kernel_floors import Ideals, PeakRates
