@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 
 from inferometer.api.naming import name_of_result, profile_of
 from inferometer.core.units import parse_quantity
-from inferometer.predict.basis.roof import roof_for
 from inferometer.understand import explanation
 from inferometer.understand.judging import device_behind, graph_behind, judge_profile, other_machine
 
@@ -49,6 +48,8 @@ def explained(profile: Profile, *, on: str | None = None, name: str | None = Non
 def _explained(profile: Profile, *, on: str | None, name: str, notes: tuple[str, ...] = ()) -> Explanation:
     if profile.kind == "measured" and profile.judged_by is not None and on is None:
         return explanation.explain(profile, notes=notes, name=name)
+    from inferometer.predict.basis.roof import roof_for  # noqa: PLC0415 - a judged profile needs none
+
     device, unknown = device_behind(profile, on)
     graph, unread = graph_behind(profile, files=on is not None)
     roof = roof_for(device) if device is not None and on is not None else None
