@@ -60,6 +60,7 @@ def _folders_of_our_own(tmp_path_factory):
         "INFEROMETER_DATA": str(folder / "data"),
         "INFEROMETER_CACHE": str(shared / "cache"),
         "INFEROMETER_CONFIG": str(folder / "config.toml"),
+        "INFEROMETER_REMEMBER": "0",  # what one test patched another one would be told
         "INFEROMETER_LEARN": "0",  # one test's profile would move another's predictions
     }
     patch = pytest.MonkeyPatch()

@@ -10,16 +10,20 @@ import pytest
 
 from contract.runtime_cases_torch import bert
 from contract.test_runtimes import INSTALLED, ROWS
+from fakes.in_process import measured_here
 from fakes.places import dense_layers
 from inferometer.core.codec import document
 from inferometer.core.workload import Workload
 from inferometer.engines.base import Missing
+from inferometer.hub.agent.carrying_out import carry_out
 from inferometer.hub.box.found import means_here
 from inferometer.hub.places import device_side
 from inferometer.hub.places.following import follow, result_in
 from inferometer.hub.places.local import FolderHere, _paths
 from inferometer.hub.places.requests import Judging, pack_measurement
 from inferometer.measure.bench.plan import Plan
+from inferometer.measure.prepare import carrying_out, child
+from inferometer.measure.run import model as running
 from inferometer.measure.run.model import MeasureRequest
 
 # The first model of each engine; PyTorch's compiler also writes files and starts a compiler of C++.
@@ -78,15 +82,40 @@ def test_an_engine_measures_in_a_box(name, tmp_path):
     done_in_a_box(job_of(name, tmp_path), tmp_path)
 
 
-def test_a_model_is_quantised_in_a_box_and_brings_its_proof_and_its_file(tmp_path):
+@pytest.mark.usefixtures("roofs")
+def test_a_model_is_prepared_in_a_box_and_brings_its_proof_and_its_files(tmp_path):
+    """By the one step that halves the weights: each step more is a tool and four engines in processes of their own."""
+    skip_without("openvino")
+    import openvino
+
+    dense = openvino.convert_model(str(dense_layers(tmp_path / "dense.onnx")))
+    openvino.save_model(dense, tmp_path / "dense.xml", compress_to_fp16=False)
+    result, folder = done_in_a_box(to_prepare(tmp_path / "dense.xml", "openvino", quantise="f16"), tmp_path)
+    assert [step["verified"] for step in result.prepared["steps"]] == [True]
+    assert sorted(made.path for made in result.made) == ["dense-f16.bin", "dense-f16.xml"]
+    for made in result.made:
+        data = (folder / "made" / made.path).read_bytes()
+        assert (made.size_bytes, made.sha256) == (len(data), hashlib.sha256(data).hexdigest())
+    assert len(data := (folder / "made" / "dense-f16.bin").read_bytes()) < (tmp_path / "dense.bin").stat().st_size
+    assert np.frombuffer(data[:2], "float16") == np.float16(0.02)
+
+
+def test_a_job_quantises_in_every_step_of_its_chain(tmp_path, monkeypatch):
+    """In this process: what starts one of its own in a box is tested above."""
     skip_without("onnxruntime")
-    asked = MeasureRequest(model=str(dense_layers(tmp_path / "dense.onnx")), runtime="onnxruntime", workload=Workload())
-    packed = pack_measurement("prepare", asked)
-    work = replace(packed, job=replace(packed.job, options={"quantise": "i8", "runs": 3}))
-    result, folder = done_in_a_box(work, tmp_path)
-    assert result.prepared["steps"][0]["verified"]
+    monkeypatch.setattr(running, "isolated", measured_here)
+    monkeypatch.setattr(carrying_out, "_child", lambda step, order, *_: child.carry_out(step.work, order))
+    work = to_prepare(dense_layers(tmp_path / "dense.onnx"), "onnxruntime", quantise="i8")
+    result = carry_out(work.job, tmp_path, print, into=tmp_path)
+    assert result.ended == "done", f"{result.error}\n{result.log}"
+    assert [step["verified"] for step in result.prepared["steps"]] == [True] * 3
     (made,) = result.made
-    data = (folder / "made" / made.path).read_bytes()
+    data = (tmp_path / "made" / made.path).read_bytes()
     assert (made.path, made.sha256) == ("dense-i8.onnx", hashlib.sha256(data).hexdigest())
     kinds = {node.op_type for node in onnx.load_from_string(data).graph.node}
     assert kinds & {"QuantizeLinear", "QLinearMatMul", "MatMulInteger"}
+
+
+def to_prepare(path, runtime, **options):
+    packed = pack_measurement("prepare", MeasureRequest(model=str(path), runtime=runtime, workload=Workload()))
+    return replace(packed, job=replace(packed.job, options={"runs": 3, **options}))

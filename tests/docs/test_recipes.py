@@ -8,14 +8,17 @@ import shutil
 import subprocess
 import sys
 import tomllib
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 import yaml
 
+import inferometer as im
 from fakes.in_process import measured_here
 from inferometer.cli.run import run
+from inferometer.measure.bench.guard import NoGuard
 from inferometer.measure.run import model as running
 
 ROOT = Path(__file__).parents[2]
@@ -192,8 +195,9 @@ def test_the_workflow_installs_extras_that_there_are_and_stops_where_a_line_fail
 
 
 @pytest.mark.slow
-def test_the_notebook_runs_and_shows_tables_and_charts(folder):
+def test_the_notebook_runs_and_shows_tables_and_charts(folder, monkeypatch):
     """Its cells, by the shell that a notebook's process has, in this process: it has what they import."""
+    monkeypatch.setattr(im, "bench", partial(im.bench, guard=NoGuard()))  # as `QUICK` says
     nbformat = pytest.importorskip("nbformat")
     shells = pytest.importorskip("IPython.core.interactiveshell")
     shell, shown = shells.InteractiveShell(), []

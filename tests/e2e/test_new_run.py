@@ -6,15 +6,18 @@ import time
 import zipfile
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
+from functools import partial
 
 import pytest
 
 from fakes.fleet import a_result, proof_of, submitted
-from fakes.fleet_processes import hub_here, hub_process
-from fakes.places import dense_layers, one_layer
+from fakes.fleet_processes import agent_process, hub_here, hub_process
+from fakes.places import QUICK, dense_layers, one_layer
 from inferometer.core.codec import document
 from inferometer.core.job import JobEvent, JobFile
+from inferometer.hub.web.api import new_runs
 from inferometer.known import device as device_named
+from inferometer.measure.run.model import MeasureRequest
 from inferometer.store import open_store
 from inferometer.store.queue.fleet import Fleet
 from inferometer.store.queue.values import LeaseTiming, NewDevice, Wanted
@@ -37,9 +40,9 @@ HASHES = """async () => {
 
 
 @contextmanager
-def visiting(browser, address):
+def visiting(browser, address, width=1280):
     """A new visitor's page, and what its scripts complained of; refusals are told on the page itself."""
-    context = browser.new_context(base_url=address, viewport={"width": 1280, "height": 900})
+    context = browser.new_context(base_url=address, viewport={"width": width, "height": 900})
     page, troubles = context.new_page(), []
     page.set_default_timeout(120_000)
     page.on("pageerror", lambda error: troubles.append(str(error)))
@@ -171,6 +174,30 @@ def brings(page, fleet, asked, profile, made=None):
         result = replace(result, made=(file,), prepared=proof_of(file.path, "dense"))
     told = page.request.post(f"{api}/jobs/{number}/result", data={**agent, "result": document(result)}).json()
     assert told["stored"], told
+
+
+@pytest.fixture(scope="module")
+def measuring(tmp_path_factory, roofs):
+    """The address of a hub whose jobs have few runs, and that has a real agent."""
+    folder = tmp_path_factory.mktemp("measuring")
+    with pytest.MonkeyPatch.context() as patch, hub_here(folder) as address:
+        patch.setattr(new_runs, "MeasureRequest", partial(MeasureRequest, plan=QUICK, threads=1, shape=False))
+        with agent_process(address, "lab", folder / "device"):
+            yield address
+
+
+def test_a_job_is_followed_through_a_real_agent_to_its_run_on_a_desk_and_on_a_phone(browser, net, measuring):
+    with visiting(browser, measuring) as desk, visiting(browser, measuring, width=390) as phone:
+        desk.goto("/new")
+        desk.locator("#file").set_input_files(net)
+        number = measured(desk)
+        phone.goto(f"/fleet/jobs/{number}")
+        for page in (desk, phone):
+            page.wait_for_url(re.compile("/runs/"))  # by itself
+            assert "net" in page.locator("h1").inner_text()
+            assert re.search(r"[\d.]+ [nµm]?s", page.locator("main").inner_text())
+            assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), "nothing is wider than the page"
+        assert desk.url == phone.url
 
 
 def drop(page, path):

@@ -16,6 +16,7 @@ ASKED = ("predict", "mobilenet-v2", "--on", "raspberry-pi-5")
 
 @pytest.fixture
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("INFEROMETER_REMEMBER", "1")
     monkeypatch.setenv("INFEROMETER_CACHE", str(tmp_path / "cache"))
     monkeypatch.setenv("INFEROMETER_DATA", str(tmp_path / "data"))
     monkeypatch.setenv("INFEROMETER_CATALOG", str(tmp_path / "catalog"))

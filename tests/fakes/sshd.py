@@ -1,4 +1,4 @@
-"""A real sshd on the loopback: its own keys, a free port, and nothing of the user's ssh."""
+"""A real sshd on the loopback: its own keys, a free port, and nothing of the user's ssh or shell."""
 
 import getpass
 import os
@@ -65,6 +65,7 @@ def start_sshd(folder):
         f"Port {port}\nListenAddress 127.0.0.1\nHostKey {folder}/host\nAuthorizedKeysFile {folder}/authorized_keys\n"
         f"PidFile {folder}/pid\nStrictModes no\nUsePAM no\nPasswordAuthentication no\nPermitRootLogin yes\n"
         "KbdInteractiveAuthentication no\nSubsystem sftp internal-sftp\nAllowTcpForwarding yes\n"
+        f"SetEnv HOME={folder}\n"  # bash reads a user's .bashrc for every command by ssh, which may take a second
     )
     if os.getuid() == 0:
         Path("/run/sshd").mkdir(exist_ok=True)  # where sshd separates its privileges

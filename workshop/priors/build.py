@@ -32,6 +32,8 @@ from workshop.priors.leaving import (
     device_folds,
     family_folds,
     left_out,
+    maker_folds,
+    makers_of,
     model_folds,
     source_folds,
 )
@@ -45,7 +47,7 @@ if TYPE_CHECKING:
 ROUNDS, BEGUN_ROUNDS = 16, 5
 JUDGED_CASES = 8000  # of each dataset, about, that a fit is judged by: a quarter of the models would be like no other
 # Four devices of six left out at once say little of a seventh; cases of tokens are small, and can be left out in more.
-DEVICE_FOLDS, TOKEN_DEVICE_FOLDS, MODEL_FOLDS = 4, 12, 4
+DEVICE_FOLDS, TOKEN_DEVICE_FOLDS, MODEL_FOLDS = 4, 12, 24
 SOURCE_FOLDS = 5
 FEW_ROUNDS = 4  # a device's levels have most of its rows taken away, and share out anew what the few that are left say
 COVERED = 0.8
@@ -86,12 +88,13 @@ def validated(
     log: Callable[[str], None] | None = None,
     keep: Callable[[str, Callable[[], Any]], Any] | None = None,
 ) -> Validation:
-    """Every row predicted without its device, family, model or source, and from a few models of its device."""
+    """Every row predicted without its device, family, maker, model or source, and from a few models of its device."""
     cases = fit.cases
     devices = device_folds(cases, TOKEN_DEVICE_FOLDS if cases[0].tokens else DEVICE_FOLDS)
     ways: dict[str, tuple[list[Any], int]] = {
         "devices": (devices, 1), "families": (family_folds(cases), 1),
-        "models": (model_folds(cases, MODEL_FOLDS), 1), "sources": (source_folds(cases, SOURCE_FOLDS), 1),
+        "makers": (maker_folds(cases), 1), "models": (model_folds(cases, MODEL_FOLDS), 1),
+        "sources": (source_folds(cases, SOURCE_FOLDS), 1),
         "few": ([few_models(cases, fold, of_short_lists=True) for fold in devices], FEW_ROUNDS),
     }  # fmt: skip
     kept: dict[str, LeftOut] = {}
@@ -113,6 +116,7 @@ def document(fit: SharedHierarchy, judged: Sequence[StackCase], validation: Vali
         levels=_levels(fit.answered()),
         variances={kind: _by_kind(np.sqrt(values)) for kind, values in sorted(fit.variances.items())},
         spreads=halves | source_spreads(judged, validation.sources, halves),
+        makers={name: dict(sorted(makers.items())) for name, makers in sorted(makers_of(cases).items())},
         **_effects(fit),
         datasets=dict(sorted(Counter(case.dataset for case in cases).items())),
     )
@@ -183,26 +187,31 @@ def _ways(validation: Validation, *, tokens: bool) -> list[tuple[str, LeftOut, b
         return [
             ("unseen:known", devices, None), ("unseen:new", devices, None), ("seen:known", models, None),
             ("seen:new", models, None), ("stranger:known", validation.families, None),
-            ("stranger:new", validation.families, None),
+            ("stranger:new", validation.families, None), ("foreign:known", validation.makers, None),
+            ("foreign:new", validation.makers, None),
         ]  # fmt: skip
     return [
         ("unseen:known", validation.devices, True),
         ("stranger:known", validation.families, True),
+        ("foreign:known", validation.makers, True),
         ("seen:known", validation.few, True),
         *((f"seen:{known}", validation.models, False) for known in UNMEASURED),
     ]
 
 
-def spreads(cases: Sequence[StackCase], validation: Validation) -> dict[str, float]:
-    """Half-widths that hold eight in ten left-out residuals, by unit, engine and quantity.
+def spreads(cases: Sequence[StackCase], validation: Validation, among: Any = True) -> dict[str, float]:
+    """Half-widths that hold eight in ten left-out residuals of the rows `among` them, by unit, engine and quantity.
 
     A device that was not seen answers as those left out did; a seen one as those of which a few models were kept, and
     for a new model as models left out on known devices did that were as like to a kept one. Few devices or models say
-    little of the next one: their half-width is mixed with that of the wider group.
+    little of the next one: their half-width is a greater share of what was seen (their rows err together, so of n the
+    next one lies within the (n + 1) / n · 80th percentile), and mixed with that of the wider group.
     """
     halves: dict[str, float] = {}
     for what, kept, known in _ways(validation, tokens=any(case.tokens for case in cases)):
-        chosen = ~np.isnan(kept.residuals) if known is None else (kept.known == known) & ~np.isnan(kept.residuals)
+        chosen = ~np.isnan(kept.residuals) & among
+        if known is not None:
+            chosen &= kept.known == known
         if known is False:
             chosen &= np.array([known_by(likeness) == what.partition(":")[2] for likeness in kept.likeness.tolist()])
         told: dict[str, dict[str, list[float]]] = {}
@@ -213,7 +222,7 @@ def spreads(cases: Sequence[StackCase], validation: Validation) -> dict[str, flo
                 told.setdefault(name, {}).setdefault(member, []).append(abs(float(kept.residuals[row])))
         for name in sorted(told, key=lambda name: name.count(":")):  # the wider ones first
             residuals = np.concatenate([np.array(values) for values in told[name].values()])
-            half = float(np.quantile(residuals, COVERED))
+            half = float(np.quantile(residuals, min(1.0, COVERED * (1 + 1 / len(told[name])))))
             if (wider := halves.get(f"{name.rpartition(':')[0]}:{what}")) is not None:
                 told_by = len(told[name])
                 half = float(np.sqrt((told_by * half**2 + _WIDER * wider**2) / (told_by + _WIDER)))

@@ -19,7 +19,7 @@ from inferometer.measure.calibrate.priors.language import language_cases
 from inferometer.predict.price.deviations import FILE, TOKENS_FILE
 from inferometer.understand.accuracy.cases import CASES
 from workshop.priors.build import document, fitted, source_halves, spreads, thinned, validated, write
-from workshop.priors.leaving import judge_validation
+from workshop.priors.leaving import judge_validation, side_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -114,7 +114,9 @@ def main() -> None:
     fit = begun if whole else keep("fit", lambda: fitted(reading.cases, say, begun=begun))
     write(document(fit, judged, validation, made=asked.made), asked.out or (TOKENS_FILE if asked.tokens else FILE))
     halves = source_halves(judged, validation.sources, spreads(judged, validation))
-    groups = judge_validation(judged, validation, halves)
+    side = side_of(judged)
+    told = [spreads(judged, validation, side == each) for each in (0, 1)]
+    groups = judge_validation(judged, validation, halves, told)
     results = asked.results or (TOKEN_RESULTS if asked.tokens else RESULTS)
     results.write_bytes(msgspec.json.format(msgspec.json.encode(groups), indent=1) + b"\n")
     keep.forget()

@@ -1,4 +1,4 @@
-"""Rows left out of the fit and then predicted: devices, families of them, models, sources, and most of a device.
+"""Rows left out of the fit and then predicted: devices, their families, makers, models, sources, most of a device.
 
 A model that others have measured is predicted with its effect: what it took elsewhere over what its work says. The
 effect comes from rows that were not left out, so nothing of a left-out row is in its own prediction.
@@ -6,10 +6,12 @@ effect comes from rows that were not left out, so nothing of a left-out row is i
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
+from zlib import crc32
 
 import numpy as np
 
@@ -19,6 +21,7 @@ from inferometer.measure.calibrate.priors.judged import (
     EVIDENCE,
     FAMILY_OUT,
     FEW,
+    MAKER_OUT,
     MODEL_OUT,
     SOURCE_OUT,
     JudgedRow,
@@ -26,7 +29,7 @@ from inferometer.measure.calibrate.priors.judged import (
     judged_rows,
     summaries,
 )
-from inferometer.predict.price.deviations import UNKNOWN_SPREAD, known_by
+from inferometer.predict.price.deviations import half_of, known_by, nearness
 from inferometer.predict.price.likeness import alike
 
 if TYPE_CHECKING:
@@ -44,8 +47,8 @@ class LeftOut:
     """Of each case: log(published / predicted), NaN where it was not left out; and how its model was known.
 
     `known` is whether it was measured with this engine elsewhere, `likeness` that of the nearest model which was.
-    `near` says whether the device was `seen` with the engine, its family was, or neither (`stranger`), and `fitted`
-    whether at least half of what is known of the engine on such a unit was kept.
+    `near` is how near the device is to those that were kept (`nearness`), and `fitted` whether at least half of what is
+    known of the engine on such a unit was kept.
     """
 
     residuals: Any
@@ -71,13 +74,13 @@ def left_out(
         told = {(case.model, case.runs_on) for case in kept}
         devices = {(case.standing.device, case.standing.engine) for case in kept}
         families = {family_of(case) for case in kept}
-        engines = Counter((case.standing.unit, case.standing.engine) for case in kept)
+        engines, makers = Counter((case.standing.unit, case.standing.engine) for case in kept), makers_of(kept)
         for row in np.flatnonzero(looked).tolist():
             case = cases[row]
             known[row] = (case.model, case.runs_on) in told
             residuals[row] = errors[row]
             seen = (case.standing.device, case.standing.engine) in devices
-            near[row] = "seen" if seen else "unseen" if family_of(case) in families else "stranger"
+            near[row] = nearness(case.standing, makers, seen=seen, related=family_of(case) in families)
             engine = case.standing.unit, case.standing.engine
             fitted[row] = 2 * engines[engine] >= everyone[engine]
         likeness[looked] = _likeness(cases, mask)[looked]
@@ -101,6 +104,34 @@ def family_folds(cases: Sequence[StackCase]) -> list[Any]:
     fold = {name: number for names in families.values() for number, name in enumerate(names)}
     of_rows = np.array([fold[family_of(case)] for case in cases])
     return [of_rows == number for number in range(max(map(len, families.values())))]
+
+
+def makers_of(cases: Iterable[StackCase]) -> dict[str, dict[str, int]]:
+    """By unit and engine, the makers that it was published on, with how many devices of each."""
+    devices: dict[str, dict[str, set[str]]] = {}
+    for case in cases:
+        standing = case.standing
+        makers = devices.setdefault(f"{standing.unit}:{standing.engine}", {})
+        makers.setdefault(standing.vendor, set()).add(standing.device)
+    return {name: {maker: len(each) for maker, each in makers.items()} for name, makers in devices.items()}
+
+
+def maker_folds(cases: Sequence[StackCase]) -> list[Any]:
+    """An engine without everything that it ran on of one maker: of each that ran on several, one maker at a time.
+
+    Other engines still tell of those devices, as they do where somebody asks for vLLM on a card that only OpenVINO ran
+    on.
+    """
+    places = {
+        (engine, maker): number
+        for engine, makers in makers_of(cases).items()
+        for number, maker in enumerate(sorted(makers))
+        if len(makers) > 1
+    }
+    of_rows = np.array([
+        places.get((f"{case.standing.unit}:{case.standing.engine}", case.standing.vendor), -1) for case in cases
+    ])  # fmt: skip
+    return [of_rows == number for number in range(max(places.values(), default=-1) + 1)]
 
 
 def source_folds(cases: Sequence[StackCase], folds: int) -> list[Any]:
@@ -148,40 +179,53 @@ def device_folds(cases: Sequence[StackCase], folds: int, seed: int = 0) -> list[
     return [of_rows == number for number in range(min(folds, len(fold)))]
 
 
-def model_folds(cases: Sequence[StackCase], folds: int, seed: int = 1) -> list[Any]:
-    """A model is left out with all its sizes of picture, everywhere."""
-    names = [case.model.partition("@")[0] for case in cases]
-    distinct = sorted(set(names))
-    np.random.default_rng(seed).shuffle(distinct)
-    fold = {name: index % folds for index, name in enumerate(distinct)}
-    of_rows = np.array([fold[name] for name in names])
-    return [of_rows == number for number in range(min(folds, len(distinct)))]
+_NAMES = re.compile(r"[a-z]+?(?=v?\d|[^a-z]|$)")  # `mobilenet` of mobilenetv3_large_100 and of mobilenet_v2
+
+
+def name_family(model: str) -> str:
+    """The word that a network's name begins with, in whatever package: its siblings share it, at every size."""
+    name = model.partition("@")[0].rpartition(":")[2].casefold().removeprefix("legacy_").removeprefix("tf_")
+    word = _NAMES.match(name)
+    return word[0] if word and word[0] else name
+
+
+def model_folds(cases: Sequence[StackCase], folds: int) -> list[Any]:
+    """A model is left out with its siblings and at all sizes of picture, everywhere.
+
+    A family's name alone says which fold it is in: a new table leaves the others where they are.
+    """
+    of_rows = np.array([crc32(name_family(case.model).encode()) % folds for case in cases])
+    return [of_rows == number for number in sorted(set(of_rows.tolist()))]
 
 
 @dataclass(slots=True)
 class Validation:
-    """Residuals of every case, left out in five ways."""
+    """Residuals of every case, left out in six ways."""
 
     devices: LeftOut
     families: LeftOut
+    makers: LeftOut
     models: LeftOut
     sources: LeftOut
     few: LeftOut
 
 
-def judge_validation(cases: Sequence[StackCase], validation: Validation, source_halves: Any) -> list[JudgedSteps]:
-    """What was left out of the fit, in five ways; an interval's width comes from the other half of the models.
+def judge_validation(
+    cases: Sequence[StackCase], validation: Validation, source_halves: Any, told: Sequence[Mapping[str, float]]
+) -> list[JudgedSteps]:
+    """What was left out of the fit, in six ways; an interval's width is what the other half of the models told.
 
-    That of a source left out comes from other sources (`source_halves`). All together once more, by what stood behind
-    an answer.
+    `told` are the spreads that each half of the models (`side_of`) tells, which answers are made from as users' are.
+    The width of a source left out comes from other sources (`source_halves`). All together once more, by what stood
+    behind an answer.
     """
     judged: list[JudgedRow] = []
     ways = (
-        (DEVICE_OUT, validation.devices), (FAMILY_OUT, validation.families), (MODEL_OUT, validation.models),
-        (FEW, validation.few),
+        (DEVICE_OUT, validation.devices), (FAMILY_OUT, validation.families), (MAKER_OUT, validation.makers),
+        (MODEL_OUT, validation.models), (FEW, validation.few),
     )  # fmt: skip
     for way, kept in ways:
-        judged += judged_rows(cases, kept.residuals, _crossed(cases, kept), [way] * len(cases))
+        judged += judged_rows(cases, kept.residuals, _crossed(cases, kept, told), [way] * len(cases))
     sources = validation.sources
     judged += judged_rows(cases, sources.residuals, source_halves, [SOURCE_OUT] * len(cases))
     same, seen, unseen, without = EVIDENCE
@@ -195,33 +239,18 @@ def judge_validation(cases: Sequence[StackCase], validation: Validation, source_
     return summaries([*judged, *everything])
 
 
-def _crossed(cases: Sequence[StackCase], kept: LeftOut) -> Any:
-    """The half-width that holds eight in ten residuals of the other half of a group's models.
-
-    The group is the nearest that has enough of them on the other side, as an answer's interval is: first of models that
-    are known as well.
-    """
-    names = sorted({case.model for case in cases})
-    side = {name: index % 2 for index, name in enumerate(names)}
-    known = [
-        "known" if seen else known_by(likeness)
-        for seen, likeness in zip(kept.known.tolist(), kept.likeness.tolist(), strict=True)
-    ]
-    ways = [_group_names(case, how) for case, how in zip(cases, known, strict=True)]
-    told: dict[tuple[str, int], list[float]] = {}
-    for case, groups, residual in zip(cases, ways, kept.residuals.tolist(), strict=True):
-        if not np.isnan(residual):
-            for name in groups:
-                told.setdefault((name, side[case.model]), []).append(abs(residual))
-    halves = {key: float(np.quantile(values, 0.8)) for key, values in told.items() if len(values) >= ENOUGH}
-    return np.array([_other_half(each, halves, 1 - side[case.model]) for case, each in zip(cases, ways, strict=True)])
+def side_of(cases: Sequence[StackCase]) -> Any:
+    """Which half of the models each case is of, 0 or 1: every second of their names in order."""
+    side = {name: index % 2 for index, name in enumerate(sorted({case.model for case in cases}))}
+    return np.array([side[case.model] for case in cases])
 
 
-def _other_half(names: Iterable[str], halves: Mapping[tuple[str, int], float], side: int) -> float:
-    return next((halves[name, side] for name in names if (name, side) in halves), UNKNOWN_SPREAD)
-
-
-def _group_names(case: StackCase, known: str) -> tuple[str, ...]:
-    """The nearest first: with models that are known in the same way, then with all."""
-    names = case.standing.spread_names(case.quantity)
-    return (*(f"{name}:{known}" for name in names[:1]), *names)
+def _crossed(cases: Sequence[StackCase], kept: LeftOut, told: Sequence[Mapping[str, float]]) -> Any:
+    """Of each row left out, the half-width that answers would have from what the other half of the models told."""
+    halves = np.zeros(len(cases))
+    for row, side in enumerate(side_of(cases).tolist()):
+        if not np.isnan(kept.residuals[row]):
+            known = "known" if kept.known[row] else known_by(kept.likeness[row])
+            case = cases[row]
+            halves[row] = half_of(told[1 - side], case.standing, case.quantity, near=kept.near[row], known=known)
+    return halves

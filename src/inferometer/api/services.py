@@ -19,7 +19,15 @@ from inferometer.predict.asked import AskedOfService
 from inferometer.predict.fields import fields_that, in_python, require_fields
 from inferometer.predict.options import Options
 from inferometer.serving.load.plan import LoadPlan, LoadStep
-from inferometer.serving.plans.asked import EdgeAsked, Goal, PlanAnswer, PlanSearch, draftings
+from inferometer.serving.plans.asked import (
+    COLD_START_S,
+    Autoscaling,
+    EdgeAsked,
+    Goal,
+    PlanAnswer,
+    PlanSearch,
+    draftings,
+)
 from inferometer.serving.simulate.service import Routing, Signal
 
 Length = int | str
@@ -179,6 +187,9 @@ def plan(  # noqa: PLR0913 - everything that a plan depends on
     edge_model: str | Path | Graph | None = None,
     edge_weights: str | None = None,
     round_trip_s: float = 0.0,
+    autoscale: bool = False,
+    cold_start_s: float = COLD_START_S,
+    scale_by: Signal = "requests",
     keep: int = 3,
     options: Options | None = None,
     engine: str = "local",
@@ -193,6 +204,8 @@ def plan(  # noqa: PLR0913 - everything that a plan depends on
     `prices` are USD an hour of one device, `day` the loads of equal parts of a day as shares of the rate, `link` lies
     between machines and pools.
     With `trace` the requests of a file are served, as they came or at `rate`.
+    With `autoscale` replicas follow the load of `day` or of a trace, as Kubernetes' autoscaler has them by the signal
+    `scale_by`; a new one takes `cold_start_s`, and those that are held are paid for.
     `fallback` is the share of the rate that devices at the edge hand on; with `edge`, the device that answers first,
     the answer's own `edge` says what it does and what a user sees of both.
     """
@@ -222,6 +235,7 @@ def plan(  # noqa: PLR0913 - everything that a plan depends on
             link=link_named(link) if isinstance(link, str) else link,
             availability=availability, replica_up=replica_up, headroom=headroom, discount=discount, fallback=fallback,
             edge=first, keep=keep, seed=seed, options=options or Given(),
+            autoscale=Autoscaling(signal=scale_by, cold_start_s=cold_start_s) if autoscale else None,
         ),
         engine=engine,
     )  # fmt: skip

@@ -9,7 +9,6 @@ calibrations. Whatever cannot be known from outside (this machine as it is now) 
 import os
 import sys
 import time
-from binascii import crc32
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from hashlib import sha256
@@ -17,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from inferometer.core import settings
+from inferometer.core.stamps import stamp_of, stamp_of_data, stamp_of_ours, stamp_of_tree
 
 # Functions of what `mark_of` looks at, and of nothing else. They must be asked about a device that the catalog has.
 _PURE = frozenset({"atlas", "catalog", "devices", "formulas", "models", "predict"})
@@ -24,7 +24,6 @@ _MOST_FILES = 2_000  # beside a model: above that, to look at them takes as long
 _MOST_BYTES = 2_000_000  # of one text
 _MOST_TEXTS = 400
 _CHANGING = frozenset({"_", "OLDPWD", "SHLVL"})  # variables that a shell sets anew for each command
-_STORE = ("runs.", "artifacts")  # in the data folder: no prediction depends on runs
 
 
 def mark_of(arguments: Sequence[str]) -> str | None:
@@ -33,11 +32,11 @@ def mark_of(arguments: Sequence[str]) -> str | None:
         return None
     try:
         stamps = [
-            _tree(Path(__file__).parent.parent),
-            *(_one(entry or ".") for entry in sys.path),  # a package that comes or goes changes its folder
-            _one(settings.config_file()),
-            _tree(settings.data_folder(), leave=_STORE),
-            *(_tree(folder) for folder in settings.catalog_folders()),
+            stamp_of_ours(),
+            *(stamp_of(entry or ".") for entry in sys.path),  # a package that comes or goes changes its folder
+            stamp_of(settings.config_file()),
+            stamp_of_data(settings.data_folder()),
+            *(stamp_of_tree(folder) for folder in settings.catalog_folders()),
             *(_beside(path) for argument in arguments for path in (argument, argument.partition("=")[2]) if path),
         ]
     except OverflowError:
@@ -63,45 +62,12 @@ def _width() -> int | None:
     return None
 
 
-def _one(path: Path | str) -> tuple[int, int, int] | None:
-    try:
-        found = Path(path).stat()
-    except (OSError, ValueError):
-        return None
-    return found.st_mtime_ns, found.st_size, found.st_ino
-
-
-def _tree(folder: Path, *, leave: Sequence[str] = (), most: float = float("inf")) -> tuple[int, int, int]:
-    """How many files lie below a folder, how large they are together, and a sum over when each was changed."""
-    count, size, check = 0, 0, 0
-    waiting = [os.fspath(folder)]
-    while waiting:
-        try:
-            entries = sorted(os.scandir(waiting.pop()), key=lambda entry: entry.name)
-        except OSError:
-            continue
-        for entry in entries:
-            if entry.name == "__pycache__" or entry.name.startswith(tuple(leave)):
-                continue
-            if entry.is_dir():
-                waiting.append(entry.path)
-                continue
-            with suppress(OSError):  # a link to nowhere
-                found = entry.stat()
-                count, size = count + 1, size + found.st_size
-                stamp = f"{entry.path} {found.st_mtime_ns} {found.st_ino}"
-                check = crc32(stamp.encode(errors="surrogateescape"), check)
-            if count > most:
-                raise OverflowError
-    return count, size, check
-
-
 def _beside(argument: str) -> Any:
     """The files that a name in the arguments may stand for: a folder's, or a file's with those beside it."""
-    path, stamp = Path(argument), _one(argument)
+    path, stamp = Path(argument), stamp_of(argument)
     if stamp is None:
         return None
-    return stamp, _tree(path if path.is_dir() else path.parent, most=_MOST_FILES)
+    return stamp, stamp_of_tree(path if path.is_dir() else path.parent, most=_MOST_FILES)
 
 
 def _file_of(mark: str) -> Path:
@@ -148,11 +114,7 @@ def _keep(mark: str, text: str) -> None:
     path = _file_of(mark)
     if not text or len(text) > _MOST_BYTES:
         return
-    from inferometer.core.cache import write_whole
+    from inferometer.core.cache import write_among
 
     with suppress(OSError):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        texts = sorted(path.parent.iterdir(), key=lambda each: each.stat().st_mtime_ns)
-        for old in texts[: len(texts) - _MOST_TEXTS]:
-            old.unlink(missing_ok=True)
-        write_whole(path, text.encode())
+        write_among(path, text.encode(), most=_MOST_TEXTS)

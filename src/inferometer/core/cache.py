@@ -36,6 +36,15 @@ def write_whole(path: Path, chunks: bytes | Iterable[bytes]) -> None:
         raise
 
 
+def write_among(path: Path, data: bytes, *, most: int) -> None:
+    """Written whole into a folder that has no more than so many files: the oldest make room."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    files = sorted(path.parent.iterdir(), key=lambda file: file.stat().st_mtime_ns)
+    for old in files[: max(0, len(files) + 1 - most)]:
+        old.unlink(missing_ok=True)
+    write_whole(path, data)
+
+
 @contextmanager
 def held_alone(lock: Path) -> Iterator[bool]:
     """Whether no other process holds this lock. It ends with its process; only POSIX keeps processes apart."""

@@ -99,7 +99,8 @@ class RuntimeEffects:
     kind that reads a format (`convolution:i8`) takes, each of which moves its activations once; `convolution:dynamic`
     is one that quantises what it reads. `calls` says, under the same names, how many kernels a host starts in the time
     that such an op takes it: modules and views cost it as well, and start nothing. `lone` says how many kernels longer
-    than others of its bytes an op takes in a step of decoding, where one block of threads has a row. `scores` says how
+    than others of its bytes an op takes in a step of decoding, where one block of threads has a row. `tokenwise` says
+    how many kernels an op that is a loop over tokens starts for each of them, beside others. `scores` says how
     often the scores of attention pass through memory, in f32, where no fused kernel takes it. `arithmetic`
     lists, for a number format, the formats it is computed in, the preferred one first: of weights, or of weights beside
     activations (`i8/f32`: weights alone are quantised). Before it may stand a kind of op (`convolution:f32`), and
@@ -149,6 +150,7 @@ class RuntimeEffects:
     passes: Mapping[str, int] = field(default_factory=dict)
     calls: Mapping[str, float] = field(default_factory=dict)
     lone: Mapping[str, float] = field(default_factory=dict)
+    tokenwise: Mapping[str, float] = field(default_factory=dict)
     scores: Mapping[str, float] = field(default_factory=dict)
     arithmetic: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     instead: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
@@ -203,6 +205,10 @@ class RuntimeEffects:
         names = kernel_names(op)
         kernels = next((self.passes[name] for name in names if name in self.passes), 1)
         return kernels, next((self.calls[name] for name in names if name in self.calls), float(kernels))
+
+    def a_token(self, op: Op) -> float:
+        """Kernels that its host starts for each token, where it is a loop over them; 0 where it is none."""
+        return next((self.tokenwise[name] for name in kernel_names(op) if name in self.tokenwise), 0.0)
 
     def scored(self, op: Op) -> float:
         """How often an op's scores pass through memory; 0 where they never leave the chip."""
@@ -285,6 +291,7 @@ def kernel_names(op: Op) -> tuple[str, ...]:
         "partial": is_partial,
         "soft_cap": op.get("soft_cap"),
         "biased": op.get("biased") and cached,
+        "causal": op.kind == "convolution" and op.get("causal"),
         "cached": cached and not op.get("cross"),  # an encoder's keys are as they were: nothing is joined with them
         "repeated": cached and op.get("kv_heads") is not None and op["kv_heads"] < op["heads"],
     }

@@ -63,6 +63,12 @@ class Kept:
         found: T = entry.value
         return found
 
+    def found(self, key: Hashable, of: tuple[Any, ...], *, alike: tuple[Any, ...] = ()) -> Any:
+        """What was made before; None where nothing was, or is just being made."""
+        with self._lock:
+            entry = self._entries.get((key, *map(id, of)))
+        return entry.value if entry is not None and entry.made and entry.alike == alike else None
+
     def _weighed(self, key: Hashable, entry: _Entry) -> None:
         if self._weigh is not None:
             with self._lock:

@@ -144,7 +144,7 @@ SETTINGS = (
     Setting(
         name="INFEROMETER_REMEMBER",
         default="1",
-        meaning="0 asks anew where a command would print what it printed for the same question before.",
+        meaning="0 works out anew what a command printed for the same question before, and what a sweep began with.",
     ),
     Setting(
         name="INFEROMETER_SMTP",

@@ -106,7 +106,7 @@ def _parts(  # noqa: PLR0913 - what the parts of a step are made of
         launched_s = overheads.looped_s("graph", looped) + kernels * overheads.looped_s("node", looped)
         parts["launch"] = columns * launched_s / plan.host_speed
     else:
-        host_s = np.broadcast_to(plan.pace(phase).host_s, step.priced.time_s.shape)
+        host_s = np.broadcast_to(step.starting_s, step.priced.time_s.shape)
         parts["launch"] = float((step.counts[:, None] * host_s).sum())
     parts = {part: site.stretch * seconds for part, seconds in parts.items() if seconds > 0}
     beside_s = sum(parts.values())

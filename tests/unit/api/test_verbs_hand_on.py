@@ -18,7 +18,7 @@ from inferometer.predict.fields import fields_that
 from inferometer.predict.flags import FLAGS
 from inferometer.predict.options import Options
 from inferometer.serving.load.plan import LoadStep
-from inferometer.serving.plans.asked import Drafting
+from inferometer.serving.plans.asked import Autoscaling, Drafting
 from unit.store.profiles import profile
 
 
@@ -110,10 +110,12 @@ def test_a_search_is_asked_as_it_was_asked_for(monkeypatch):
         engine="local:3", seed=8, kv=["f8e4m3"], max_num_seqs=[3], max_num_batched_tokens=[4], draft="eagle",
         draft_length=[5], acceptance=0.6, acceptance_spread=0.1, max_power_w=7e3, prices={"nvidia-l4": 0.5},
         day=[0.5, 1.0], link="infiniband-ndr", replica_up=0.9, dp=[6],
+        autoscale=True, cold_start_s=9.0, scale_by="cache",
     )  # fmt: skip
     assert (search.kv, search.sequences, search.tokens, search.day) == (("f8e4m3",), (3,), (4,), (0.5, 1.0))
     assert search.drafts == (Drafting(draft="eagle", length=5, acceptance=0.6, spread=0.1),)
     assert (search.most_watts, search.prices, search.replica_up) == (7e3, (("nvidia-l4", 0.5),), 0.9)
+    assert search.autoscale == Autoscaling(signal="cache", cold_start_s=9.0)
     assert (search.link.name, search.dp) == ("infiniband-ndr", (6,))
     assert (search.model, search.rate_per_s, search.goal, engine) == ("m", 2.5, "greenest", "local:3")
     assert (search.prompt, search.generate, search.objectives) == (fixed(11), fixed(5), GOALS)
@@ -146,6 +148,7 @@ PLAIN = {
         "prefill_replicas": 1, "prefill_tp": None,
     },
     services.plan: {
+        "autoscale": False, "cold_start_s": 300.0, "scale_by": "requests",
         "rate": None, "trace": None,
         "prompt": 1024, "generate": 256, "goal": "cheapest", "devices": (), "runtimes": (), "weights": (), "tp": (),
         "pp": (), "ep": (), "dp": (), "kv": (None, "f8e4m3"), "max_num_seqs": (0, 64, 256),

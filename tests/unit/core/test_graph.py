@@ -52,6 +52,12 @@ def test_a_block_counts_its_weights_as_often_as_it_runs():
     assert block.full_name("layers.{}.up", 2) == "layers.2.up"
 
 
+def test_a_name_without_a_repetition_is_the_first_one_s():
+    for first in (0, 7):
+        block = Block(name="decoder", ops=(), count=2, first=first)
+        assert block.full_name("layers.{}.up") == block.full_name("layers.{}.up", 0) == f"layers.{first}.up"
+
+
 def test_a_tied_weight_counts_once():
     embed = Block(name="embed", ops=(linear("embed", 16, 4, weight="table"),))
     head = Block(name="head", ops=(linear("head", 4, 16, weight="table"),))

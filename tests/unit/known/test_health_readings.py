@@ -1,10 +1,11 @@
 """Readings from /proc, sysfs, NVML and psutil."""
 
-from dataclasses import replace
+from dataclasses import fields, replace
 from types import SimpleNamespace
 
 import pytest
 
+from fakes.every import every
 from fakes.recorded_machine import RecordedMachine
 from inferometer.known.machine.detect import detect_host
 from inferometer.known.machine.health import linux, portable
@@ -428,6 +429,14 @@ def test_the_whole_state_of_a_linux_machine():
     ]  # fmt: skip
     assert found.clock_source == "tsc"
     assert state_of({}).clocks == Absent("this kernel shows no cpufreq")
+
+
+@every([*STATED, *COUNTED])
+def test_a_file_that_may_not_be_read_takes_no_other_reading_with_it(path):
+    readings, files = (state_of, STATED) if path in STATED else (counters_of, COUNTED)
+    whole, found = readings(files), readings({name: text for name, text in files.items() if name != path})
+    changed = [field for field in fields(whole) if getattr(found, field.name) != getattr(whole, field.name)]
+    assert len(changed) <= 1 or path == "/proc/stat"  # which tells of processors and of what waits
 
 
 def supplied(**rows):

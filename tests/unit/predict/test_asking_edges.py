@@ -25,6 +25,7 @@ from inferometer.predict.basis.roof import _alone_s, _better, machine_roof, meas
 from inferometer.predict.change import changed_device, parse_change
 from inferometer.predict.options import Options
 from inferometer.predict.question import CalibrationChoices, Question, _figures
+from inferometer.predict.ready import require_finite
 
 
 def told(value, source="a test"):
@@ -278,11 +279,33 @@ def test_files_are_looked_at_by_their_names_or_opened_where_they_were_renamed(tm
     names = ["machine-torch-bf16-2026-01-02-0123abcd.json", "other-torch-bf16-2026-01-02-0123abcd.json", "mine.json"]
     paths = [tmp_path / name for name in names]
     assert [path.name for path in _candidates(paths, "machine", "torch")] == [names[0], names[2]]
+    assert [path.name for path in _candidates(paths, "machine", "torch", "bf16")] == [names[0], names[2]]
+    assert [path.name for path in _candidates(paths, "machine", "torch", "f16")] == [names[2]]
     assert name_start("My Device!", "x/y", "BF16") == "my-device-x-y-bf16"
     assert file_name(CALIBRATION).startswith("nvidia-l4-torch-compile-bf16-2026-01-02-")
     written = write_calibration(CALIBRATION, tmp_path / "deep" / "down" / "mine.json")
     assert written == tmp_path / "deep" / "down" / "mine.json"
     assert not [*written.parent.glob(".*")]
+
+
+def test_a_file_of_another_format_is_opened_only_where_there_is_none_of_the_one_wanted(tmp_path):
+    write_calibration(CALIBRATION, tmp_path)
+    broken = tmp_path / "nvidia-l4-torch-compile-f32-2026-01-02-0123abcd.json"
+    broken.write_text("{}")
+    device, runtime = CALIBRATION.device, CALIBRATION.runtime
+
+    def chosen(dtype):
+        return choose_calibration(device, runtime, dtype, folders=[tmp_path], shipped=None)
+
+    assert not chosen("bf16").refused
+    assert len(chosen("f16").refused) == 1, "and looked at once"
+
+
+@pytest.mark.parametrize("wrong", [float("nan"), float("inf"), -1.0])
+def test_one_wrong_figure_among_thousands_of_a_table_is_found(wrong):
+    require_finite((0.0, *[1.5] * 1000), "table")
+    with pytest.raises(DomainError, match="table is"):
+        require_finite((*[1.5] * 1000, wrong, 2.0), "table")
 
 
 def test_a_written_figure_keeps_twelve_digits_and_a_whole_number_all(tmp_path):

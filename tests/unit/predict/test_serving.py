@@ -382,6 +382,20 @@ def test_costs_are_of_the_newest_version_that_is_not_newer():
     assert costs_of(rules, "0.8.5", "amd-mi300x").devices == ("amd-*",)
 
 
+def test_costs_are_less_sure_of_a_device_whose_maker_the_fit_has_hardly_a_figure_of():
+    rules = engine("vllm").serving
+    wide = {
+        (name, maker): costs_of(rules, None, name, maker).tpot_spread.value
+        for name, maker in (
+            ("nvidia-l4", None), ("nvidia-h200", None), ("mine", "NVIDIA"), ("amd-mi250", "AMD"),
+            ("google-tpu-v5e", "Google"),
+        )
+    }  # fmt: skip
+    assert wide["nvidia-l4", None] == wide["nvidia-h200", None] == wide["mine", "NVIDIA"]
+    assert wide["nvidia-l4", None] * 2 < wide["amd-mi250", "AMD"] < wide["google-tpu-v5e", "Google"]
+    assert costs_of(rules, None, "amd-mi300x").tpot_spread.value < wide["amd-mi250", "AMD"] / 2
+
+
 def test_beyond_the_window_a_serving_engine_answers_with_a_warning():
     profile = ask("llama-2-7b", on="nvidia-h100-sxm", runtime="vllm", prompt=5000, calibrated=False).answer()
     assert any("window of 4096 tokens" in note for note in profile.provenance.notes)

@@ -215,6 +215,16 @@ def used(prompt, completion):
         ([told("a"), told("b", done=True)], [1, 1], 2, 3),  # nobody counted
         ([told("a", usage=used(3, 2)), told("b", usage=used(3, 5), done=True)], [2, 3], 5, 0),  # a running count
         ([told("a", timings={"predicted_n": 1}), told("b", timings={"predicted_n": 4}, done=True)], [1, 3], 4, 0),
+        # of two counts in one event the one of the interface that all engines speak
+        (
+            [
+                told("a", usage=used(3, 2), timings={"predicted_n": 1}),
+                told("b", usage=used(3, 5), timings={"predicted_n": 9}, done=True),
+            ],
+            [2, 3],
+            5,
+            0,
+        ),
         # a count that begins in the middle is a total
         ([told("a"), told("bbb", usage=used(3, 8), done=True)], [2, 6], 8, 2),
     ],

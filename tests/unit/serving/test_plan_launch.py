@@ -15,7 +15,7 @@ from inferometer.core.dtypes import dtype
 from inferometer.core.errors import DomainError
 from inferometer.known import model as model_named
 from inferometer.serving.plans import checkpoints
-from inferometer.serving.plans.asked import Drafting, ServingPlan
+from inferometer.serving.plans.asked import Autoscaled, Drafting, ServingPlan
 from inferometer.serving.plans.launch import launch_files, server_of
 
 # Options as each engine's own parser has them, with what they take; an option that is not here is not known to exist.
@@ -36,7 +36,7 @@ KNOWN = {
         "--speculative-num-steps": int, "--speculative-eagle-topk": int, "--speculative-num-draft-tokens": int,
         "--speculative-draft-model-path": str, "--disaggregation-mode": ("prefill", "decode"),
         "--disaggregation-transfer-backend": ("nixl",), "--nnodes": int, "--node-rank": str, "--dist-init-addr": str,
-        "--host": str, "--port": str, "--model-path": str,
+        "--host": str, "--port": str, "--model-path": str, "--enable-metrics": None,
     },
     "trtllm": {
         "--tp_size": int, "--pp_size": int, "--ep_size": int, "--max_batch_size": int, "--max_num_tokens": int,
@@ -258,6 +258,48 @@ def test_every_replica_has_devices_of_its_own_in_compose_and_in_kubernetes(runti
     if runtime == "trtllm":
         assert config[0]["metadata"]["name"] == "inference"
         assert yaml.safe_load(config[0]["data"]["config.yaml"]) == yaml.safe_load(files["config.yaml"])
+
+
+AUTOSCALED = Autoscaled(
+    least=1, most=6, target=40.0, signal="requests", cold_start_s=900.0, interval_s=15.0, idle_s=300.0, tolerance=0.1,
+    peak_per_s=9.0, mean_replicas=2.5, replica_hours=60.0, hours=24.0,
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("signal", ["requests", "waiting", "cache"])
+@pytest.mark.parametrize("runtime", ["vllm", "sglang"])
+def test_replicas_that_follow_the_load_start_as_a_deployment_with_its_autoscaler(runtime, signal):
+    scaled = replace(AUTOSCALED, signal=signal, target=0.45 if signal == "cache" else 40.0)
+    files = launch_files(serving_plan(runtime=runtime, replicas=6, count=12, autoscaled=scaled), "llama-3.1-8b")
+    assert set(files) == {"serve.sh", "kubernetes.yaml", "prometheus-adapter.yaml"}  # compose starts as many as it says
+    deployment, _, scaler = yaml.safe_load_all(files["kubernetes.yaml"])
+    assert "replicas" not in deployment["spec"]  # the autoscaler's
+    pod = deployment["spec"]["template"]
+    assert pod["metadata"]["annotations"]["prometheus.io/port"] == "8000"
+    assert ("--enable-metrics" in pod["spec"]["containers"][0]["command"]) == (runtime == "sglang")
+    probe = pod["spec"]["containers"][0]["readinessProbe"]
+    assert probe["periodSeconds"] * probe["failureThreshold"] >= 2 * scaled.cold_start_s
+    spec = scaler["spec"]
+    assert spec["scaleTargetRef"]["name"] == deployment["metadata"]["name"]
+    assert (spec["minReplicas"], spec["maxReplicas"]) == (1, 6)
+    (metric,) = spec["metrics"]
+    assert metric["pods"]["target"]["averageValue"] == f"{scaled.target * 1000:.0f}m"
+    assert spec["behavior"]["scaleDown"]["stabilizationWindowSeconds"] == 300
+    (down,), (up,) = (spec["behavior"][way]["policies"] for way in ("scaleDown", "scaleUp"))
+    assert (down["value"], down["periodSeconds"], up["value"], up["periodSeconds"]) == (1, 300, 6, 15)
+    (rule,) = yaml.safe_load(files["prometheus-adapter.yaml"])["rules"]["custom"]
+    assert rule["name"]["as"] == metric["pods"]["metric"]["name"]
+    assert rule["metricsQuery"].count(f"{runtime}:") == (2 if signal == "requests" else 1)
+    assert "900 s until a new replica is ready" in files["kubernetes.yaml"]
+
+
+@pytest.mark.parametrize(
+    ("more", "change"), [({"runtime": "trtllm"}, "--runtime vllm or sglang"), ({"tp": 8, "pp": 2}, "up to 8 devices")]
+)
+def test_an_autoscaler_that_cannot_start_a_plan_is_refused_with_what_to_change(more, change):
+    with pytest.raises(DomainError) as refused:
+        launch_files(serving_plan(autoscaled=AUTOSCALED, **more), "llama-3.1-8b")
+    assert change in refused.value.remedy
 
 
 def test_a_machine_starts_no_more_replicas_than_it_has_devices_for():

@@ -685,6 +685,15 @@ def test_what_cannot_draft_is_refused_before_anything_is_searched(model, draft, 
     assert refused.value.remedy
 
 
+def test_drafts_are_tried_beside_every_way_that_is_neither_a_pipeline_nor_copies():
+    (drafting,) = drafts = draftings("ngram", (2,), 0.5)
+    ways = search.ways(small_search(model="mixtral-8x7b", tp=(1, 4), pp=(1, 2), dp=(2,), drafts=drafts))
+    alone = [way for way in ways if way.drafting is None]
+    assert {(way.pp, way.dp) for way in alone} == {(1, 1), (2, 1), (1, 2)}
+    drafted = [replace(way, drafting=drafting) for way in alone if way.pp == way.dp == 1]
+    assert [way for way in ways if way.drafting] == drafted
+
+
 @pytest.mark.parametrize("draft", ["eagle", "ngram", "llama-3.2-1b"])
 def test_drafts_that_are_right_more_often_never_need_more_time_a_token(draft):
     """And what drafts by itself takes room and time: a head less than a model, n-grams none."""
@@ -802,7 +811,7 @@ def test_what_predict_refuses_is_not_planned_either_and_says_the_same(why):
 
 def test_a_model_that_fits_nowhere_is_refused_with_what_to_change():
     answer = search.plan(small_search(model="llama-3.1-405b"))
-    assert "fits on none" in answer.why_not
+    assert "does not fit" in answer.why_not
     assert "--tp" in answer.why_not
 
 

@@ -1,6 +1,7 @@
 """Priors fitted from whole-model times: what is found again, what a sum can be, and what is left out."""
 
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pytest
@@ -12,15 +13,26 @@ from inferometer.predict.price.deviations import (
     UNKNOWN_SPREAD,
     Standing,
     half_of,
+    nearness,
     share_of,
     source_half,
     source_names,
 )
 from inferometer.predict.work.classes import FITTED
-from workshop.priors.build import source_halves, source_spreads, thinned, validated
+from workshop.priors.build import source_halves, source_spreads, spreads, thinned, validated
 from workshop.priors.fit import Keep
 from workshop.priors.hierarchy import hierarchy_of
-from workshop.priors.leaving import device_folds, family_folds, judge_validation, left_out, model_folds, source_folds
+from workshop.priors.leaving import (
+    device_folds,
+    family_folds,
+    judge_validation,
+    left_out,
+    maker_folds,
+    model_folds,
+    name_family,
+    side_of,
+    source_folds,
+)
 
 CONVOLUTION, LINEAR = FITTED.index("convolution.window"), FITTED.index("linear")
 TRUE = {"convolution": 0.5, "linear": 0.2, "memory": 0.6, "kernel": 5e-6}
@@ -101,6 +113,57 @@ def test_a_model_is_left_out_at_every_size_of_picture():
     object.__setattr__(cases[0], "model", "net@224")
     object.__setattr__(cases[1], "model", "net@320")
     assert [fold.tolist() for fold in model_folds(cases, 2)] == [[True, True]]
+
+
+def named(*names):
+    return [replace(case("a", 0), model=name) for name in names]
+
+
+@pytest.mark.parametrize(
+    ("names", "family"),
+    [
+        (("resnet50", "torchvision:resnet18@224", "timm:resnet101.a1_in1k"), "resnet"),
+        (("mobilenet_v2", "mobilenetv3_large_100", "timm:tf_mobilenetv3_small@128"), "mobilenet"),
+        (("yolov8n", "yolo11s@640"), "yolo"),
+        (("llama-2-7b", "llama-3.2-1b"), "llama"),
+    ],
+)
+def test_siblings_share_the_word_that_their_names_begin_with(names, family):
+    assert {name_family(name) for name in names} == {family}
+
+
+def test_a_new_table_moves_no_family_of_models_to_another_fold():
+    """Folds drawn by lot had a new table move the figures of all others."""
+    cases = named("resnet50", "vit_b_16", "yolov8n", "mobilenet_v2", "llama-2-7b", "resnet18")
+    before, after = model_folds(cases, 16), model_folds([*named("new_net", "alexnet", "vgg16"), *cases], 16)
+    goes_with = [{tuple(np.flatnonzero(fold[-6:])) for fold in folds} - {()} for folds in (before, after)]
+    assert goes_with[0] == goes_with[1]
+    assert any({0, 5} <= set(fold) for fold in goes_with[0]), "both ResNets"
+    assert len(goes_with[0]) > 1
+
+
+def test_an_engine_is_left_out_on_one_maker_at_a_time_while_others_tell_of_its_devices():
+    made = [
+        replace(each, standing=replace(each.standing, vendor=vendor, engine=engine))
+        for vendor, engine in (("amd", "vllm"), ("intel", "vllm"), ("intel", "openvino"), ("amd", "hip"))
+        for each in [case(f"{vendor} {engine}", 0)]
+    ]
+    assert sorted(fold.tolist() for fold in maker_folds(made)) == [
+        [False, True, False, False],
+        [True, False, False, False],
+    ]
+
+
+def test_a_device_of_a_maker_that_an_engine_hardly_ran_on_is_foreign_to_it():
+    makers = {"npu:qnn": {"nobody": 1, "somebody": 7}}
+    near = partial(nearness, makers=makers, related=True)
+    assert near(standing("a"), seen=False) == "foreign"
+    assert near(standing("a"), seen=True) == "seen"
+    assert near(replace(standing("a"), vendor="somebody"), seen=False) == "unseen"
+    assert near(replace(standing("a"), engine="rknn"), seen=False) == "unseen", "nothing is known of the engine"
+    spreads = {"npu:stranger:known": 0.3, "npu:qnn:foreign:known": 0.9}
+    assert half_of(spreads, standing("a"), "forward", near="foreign", known="known") == 0.9
+    assert half_of(spreads, replace(standing("a"), engine="rknn"), "forward", near="foreign", known="known") == 0.3
 
 
 @pytest.mark.parametrize("odds", [-1e9, -3.0, 0.0, 40.0, 1e9])
@@ -323,7 +386,9 @@ def test_all_rows_are_judged_once_more_by_what_stood_behind_them():
     ]
     fit = fitted(cases)
     validation = validated(fit)
-    groups = judge_validation(cases, validation, source_halves(cases, validation.sources, {"npu:seen:known": 0.3}))
+    halves = source_halves(cases, validation.sources, {"npu:seen:known": 0.3})
+    told = [spreads(cases, validation, side_of(cases) == side) for side in (0, 1)]
+    groups = judge_validation(cases, validation, halves, told)
     together = {group.way: group for group in groups if group.dataset == EVERY}
     assert set(together) <= set(EVIDENCE)
     assert together["other source, device seen"].steps == len(cases)

@@ -23,6 +23,7 @@ from inferometer.cli.options import (
     print_document,
     print_table,
     print_text,
+    refuse_given,
     say,
 )
 from inferometer.cli.progress import progress_line
@@ -49,6 +50,10 @@ _DAY = "Loads of equal parts of a day, as shares of --rate, with as many replica
 _PRICES = "A CSV of your own prices: device,usd_per_hour, of one device."
 _INTERRUPTIONS = "Of a spot instance an hour, each --cold-start long: with --availability, spare replicas for them."
 _LINK = "Between machines, and between pools that read and write.  [default: InfiniBand NDR, a machine's own within it]"
+_AUTOSCALE = "Replicas follow the load of --day or of a --trace with times; those that are held are paid for."
+_SIGNALS = ("requests", "waiting", "cache")
+_SIGNAL = "What the autoscaler counts: requests, those that wait, or the used share of the cache."
+_COLD_START = "With --autoscale or --interruptions: until a new replica is there."
 _REGIONS = "A TOML table a region, with its rate, way, day, prices, grid, spot and more: a plan of each, and the sum."
 _SLO = 'Objectives: "ttft_p95<=1s,tpot_p95<=50ms"; may be repeated.'
 
@@ -64,6 +69,8 @@ def _served_options(function: click.decorators.FC) -> click.decorators.FC:
         option("--tokens", metavar="N", help="Output tokens to make by a time, instead of --rate: 1e9."),
         option("--by", metavar="TIME", help="With --tokens: in 72h, until 2026-11-20, or friday."),
         option("--day", metavar="SHARE,…", help=_DAY),
+        option("--autoscale", is_flag=True, help=_AUTOSCALE),
+        option("--scale-by", type=click.Choice(_SIGNALS), default="requests", help=_SIGNAL),
         option("--tp", metavar="N,…", help="Tensor parallelism to try.  [default: 1,2,4,8]"),
         option("--pp", metavar="N,…", help="Pipeline parallelism to try.  [default: 1, and 2 with the most of --tp]"),
         option("--ep", metavar="N,…", help="Expert parallelism, up to --tp.  [default: 1, and as --tp]"),
@@ -80,7 +87,7 @@ def _served_options(function: click.decorators.FC) -> click.decorators.FC:
         option("--link", metavar="NAME", help=_LINK),
         option("--availability", type=SHARE, metavar="SHARE", help="Of the time: spare replicas for it, as 0.999."),
         option("--replica-up", type=SHARE, default=0.99, metavar="SHARE", help="Of the time that one replica is up."),
-        option("--cold-start", type=TIME, default="5min", help="With --interruptions: until a new one is there."),
+        option("--cold-start", type=TIME, default="5min", help=_COLD_START),
         option("--headroom", type=SHARE, default=0.0, metavar="SHARE", help="Of the capacity that stays free."),
         option("--fallback", type=SHARE, metavar="SHARE", help="Of the rate: the edge does the rest itself."),
         option("--edge", metavar="DEVICE", help="With --fallback: the device that answers first."),
@@ -138,6 +145,7 @@ def command(model: str, form: str, **options: Any) -> None:
     inferometer plan llama-3.3-70b --rate 50 --prompt 1024 --generate 256 --slo "ttft_p95<=1s,tpot_p95<=50ms"
     inferometer plan qwen3-32b --rate 8 --slo "tpot_p95<=40ms" --on nvidia-h100-sxm,nvidia-l40s --goal greenest
     inferometer plan llama-3.1-8b --rate 20 --slo "e2e_p95<=60s" --spot --weights f8e4m3
+    inferometer plan llama-3.1-8b --rate 80 --slo "ttft_p95<=1s" --day 0.2,0.4,1,0.7 --autoscale --cold-start 3min
     inferometer plan qwen3-32b --trace agents.jsonl --slo "ttft_p95<=2s" --on nvidia-h100-sxm,nvidia-h200
     inferometer plan yolo11n --frames 30 --streams 8 --on nvidia-jetson-orin-nano-8gb,raspberry-pi-5 --battery 50Wh
 
@@ -146,7 +154,12 @@ def command(model: str, form: str, **options: Any) -> None:
     misses an objective, until enough are confirmed. Exit code 1: there is no plan.
     With --frames, devices are compared by the time of one inference. docs/serving.md has worked cases.
     """
+    if not options["autoscale"]:
+        refuse_given({"scale_by"}, "{} is of an autoscaler.", "Say --autoscale too.")
+        if options["interruptions"] is None and options["regions"] is None:
+            refuse_given({"cold_start"}, "{} is of replicas that come and go.", "Say --autoscale or --interruptions.")
     if options["frames"] is not None:
+        refuse_given({"autoscale"}, "{} is of servers: a device that looks at frames is always there.", "Leave it out.")
         _plan_edge(model, options, form)
         return
     if options["regions"] is not None:
@@ -271,7 +284,7 @@ def search_from(model: str, options: dict[str, Any]) -> PlanSearch:
     from inferometer.core.served import parse_objective
     from inferometer.core.traffic.lengths import listed_lengths, parse_lengths
     from inferometer.known import link as link_named
-    from inferometer.serving.plans.asked import PlanSearch, draftings, up_between
+    from inferometer.serving.plans.asked import Autoscaling, PlanSearch, draftings, up_between
 
     limits: dict[str, Any] = {
         "sequences": _numbers(options["sequences"], "max-num-seqs"),
@@ -284,11 +297,11 @@ def search_from(model: str, options: dict[str, Any]) -> PlanSearch:
     rate = options["rate"] if job_s is None else parse_quantity(options["tokens"], "1") / generated.mean / job_s
     trace, rate = asked_traffic(options["trace"], rate)
     prompt = parse_lengths(options["prompt"], column="input_tokens")
-    watts, up = options["most_watts"], options["replica_up"]
+    watts, up, cold_s = options["most_watts"], options["replica_up"], parse_quantity(options["cold_start"], "s")
     if options["interruptions"] is not None:
         if options["availability"] is None:
             raise click.UsageError("--interruptions makes spare replicas for --availability: say how much of the time.")
-        up = up_between(options["interruptions"], parse_quantity(options["cold_start"], "s"))
+        up = up_between(options["interruptions"], cold_s)
     return PlanSearch(
         model=model,
         rate_per_s=rate,
@@ -320,6 +333,7 @@ def search_from(model: str, options: dict[str, Any]) -> PlanSearch:
         keep=options["keep"],
         seed=options["seed"],
         link=None if options["link"] is None else link_named(options["link"]),
+        autoscale=Autoscaling(signal=options["scale_by"], cold_start_s=cold_s) if options["autoscale"] else None,
     )
 
 

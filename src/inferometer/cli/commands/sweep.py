@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -31,7 +30,8 @@ from inferometer.predict.fields import AXES, FIELDS, SWEPT, fields_that
 from inferometer.predict.flags import FLAGS, options_from, parse_sizes
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
+    from contextlib import AbstractContextManager
 
     from inferometer.predict.options import Options
     from inferometer.predict.sweep import Progress, Rows, RowSource, Spec, Study
@@ -108,15 +108,15 @@ def command(
         priors=priors or spec.priors,
         details=details or spec.details or _asks_details(questions),
     )
-    study = _study(spec, axes)
-    for note in study.window_notes():
-        say(note)
-    if out is None:
-        if resume:
-            raise DomainError("--resume needs --out: without a file there is nothing to continue.")
-        _print_answers(_computed(study, engine), questions, form)
-        return
-    _write(study, out, engine, resume=resume)
+    with _study(spec, axes) as study:
+        for note in study.window_notes():
+            say(note)
+        if out is None:
+            if resume:
+                raise DomainError("--resume needs --out: without a file there is nothing to continue.")
+            _print_answers(_computed(study, engine), questions, form)
+            return
+        _write(study, out, engine, resume=resume)
     if questions["pareto"] or questions["cheapest"] or questions["chart"]:
         from inferometer.predict.sweep import Saved
 
@@ -180,26 +180,16 @@ def _spec(source: Path | None) -> Spec:
         raise FormatError(f"{source} is not a text file.", remedy="A spec is a TOML file.") from None
 
 
-def _study(spec: Spec, given: dict[str, str | None]) -> Study:
+def _study(spec: Spec, given: dict[str, str | None]) -> AbstractContextManager[Study]:
     """The study to run. Lists on the command line override the spec's."""
-    from inferometer.predict.ask import device_for, model_graph
-    from inferometer.predict.sweep import parse_axis, study_of
+    from inferometer.predict.sweep import begun_study, parse_axis
 
     lists = {name: parse_axis(name, text) for name, text in given.items() if text is not None}
-    axes: dict[str, Any] = {**spec.axes, **lists}
-    sides = [side for side in axes.get("image") or () if side is not None]
-    finders: dict[str, Callable[[Any], Any]] = {
-        "models": partial(model_graph, image=sides[0] if sides else None),
-        "devices": partial(device_for, runtimes=axes.get("runtimes") or ()),
-    }  # fmt: skip
-    for name, find in finders.items():
-        if isinstance(axes.get(name), list):
-            axes[name] = [find(entry) if isinstance(entry, str) else entry for entry in axes[name]]
-    return study_of(
-        axes,
+    return begun_study(
+        {**spec.axes, **lists},
         calibrated=not spec.priors,
         options=spec.options,
-        prefill_on=None if spec.prefill_on is None else device_for(spec.prefill_on),
+        prefill_on=spec.prefill_on,
         details=spec.details,
     )
 

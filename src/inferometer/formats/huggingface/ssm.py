@@ -185,7 +185,10 @@ def _scan1(spec: Mamba, at: str, x: Tensor) -> list[Op]:
     weights = (nn.weight(f"{spec.at}.A_log", inner, state), nn.weight(f"{spec.at}.D", inner))
     memory = nn.tensor(f"{at}.state", batch, inner, state, role="state")
     inputs = (nn.output(rows), nn.output(softened), b, c, memory)
-    attributes = {"inner": inner, "state": state, "conv_kernel": spec.kernel, "heads": inner, "groups": 1, "version": 1}
+    attributes = {
+        "inner": inner, "state": state, "conv_kernel": spec.kernel, "heads": inner, "groups": 1, "version": 1,
+        "written": "tokens",
+    }  # fmt: skip
     ops += [step, softened, _scan(at, inputs, weights, attributes)]
     return [*ops, *_gated(at, nn.output(ops), halves.outputs[1], spec.function), _out(spec, at, x)]
 

@@ -199,8 +199,7 @@ def carry_out_request(request: PrepareRequest) -> Prepared:
     proving = _proving(request, source, graph, engine)
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="inferometer-")))
-        results, last, right = _carried_out(chain, request, proving, engine, folder)
-        return _finished(request, proving, results, last, right=right)
+        return _finished(request, proving, _carried_out(chain, request, proving, engine, folder))
 
 
 def _require_context(request: PrepareRequest, graph: Graph) -> None:
@@ -241,12 +240,22 @@ def _proving(request: PrepareRequest, source: Path, graph: Graph, engine: Engine
     )
 
 
+@frozen
+class CarriedOut:
+    """What came of a chain. `whole` is its gain where the last step, measured against the original, shows it."""
+
+    steps: tuple[StepResult, ...]
+    last: ProvedFile
+    right: bool
+    whole: MeasuredGain | None
+
+
 def _carried_out(
     chain: Sequence[PrepareStep], request: PrepareRequest, proving: Proving, engine: EngineDescriptor, folder: Path
-) -> tuple[list[StepResult], ProvedFile, bool]:
+) -> CarriedOut:
     """Every step in order. What an optional step made worse is left; what a needed one made wrong ends the chain."""
     results: list[StepResult] = []
-    last, right = proving.original, True
+    last, right, whole = proving.original, True, None
     calibration: tuple[Path, ...] = ()
     binding = bind(proving.graph, request.workload, request.sizes)
     shapes = input_shapes(proving.graph, binding)
@@ -266,17 +275,19 @@ def _carried_out(
             continue
         opened_by = engine.name if step.gives in engine.opens else None
         after = after_step(step, last, made.path, opened_by)
-        result, good = _proven(step, made, proving, running or proving.original, after)
+        before = running or proving.original
+        result, good, measured = _proven(step, made, proving, before, after)
         results.append(result)
         if not result.kept:
             if not step.optional:
                 right = False
                 if request.force:
-                    last = after
+                    last, whole = after, None
                 break
             continue
         last, running = after, after if good else running
-    return results, last, right
+        whole = measured if before is proving.original else None
+    return CarriedOut(steps=tuple(results), last=last, right=right, whole=whole)
 
 
 def _made(
@@ -311,11 +322,11 @@ def _failed(step: PrepareStep, reason: str) -> StepResult:
 
 def _proven(
     step: PrepareStep, made: Made, proving: Proving, before: ProvedFile, after: ProvedFile
-) -> tuple[StepResult, bool]:
-    """The row of a step, and whether the target opens what it left."""
+) -> tuple[StepResult, bool, MeasuredGain | None]:
+    """The row of a step, whether the target opens what it left, and what was measured of it."""
     row = _row(step, bytes=made.bytes, seconds=made.seconds, cached=made.cached, notes=made.notes)
     if after.runtime is None:
-        return replace(row, verdict="on the way"), False
+        return replace(row, verdict="on the way"), False, None
     if (gain := predicted_gain(proving, before, after)) is not None:
         row = replace(row, predicted_gain=gain.gain, predicted_low=gain.low, predicted_high=gain.high)
     tell(f"{step.name}: are the outputs still right? …")
@@ -324,12 +335,12 @@ def _proven(
     notes = row.notes if check.reason is None else (*row.notes, check.reason)
     row = replace(row, verified=checked, drift=check.rms_rel, allowed=check.tolerance, notes=notes)
     if checked is False:
-        return replace(row, verdict="wrong", kept=False), True
+        return replace(row, verdict="wrong", kept=False), True, None
     tell(f"{step.name}: is it faster? …")
-    measured = measured_gain(proving, before, after)
+    measured = measured_gain(proving, before, after, shape=before is proving.original)
     if isinstance(measured, str):
         why = () if not proving.here else (measured,)
-        return replace(row, notes=(*row.notes, *why)), True
+        return replace(row, notes=(*row.notes, *why)), True, None
     row = replace(
         row,
         measured_gain=measured.gain,
@@ -339,7 +350,7 @@ def _proven(
         kept=not (step.optional and measured.verdict == "slower"),
         notes=(*row.notes, *_doubts(measured)),
     )
-    return row, True
+    return row, True, measured
 
 
 def _doubts(measured: MeasuredGain) -> tuple[str, ...]:
@@ -347,14 +358,13 @@ def _doubts(measured: MeasuredGain) -> tuple[str, ...]:
     return (f"Undecided: {measured.reason}.",) if measured.verdict == "undecided" and measured.reason else ()
 
 
-def _finished(
-    request: PrepareRequest, proving: Proving, results: list[StepResult], last: ProvedFile, *, right: bool
-) -> Prepared:
+def _finished(request: PrepareRequest, proving: Proving, carried: CarriedOut) -> Prepared:
     """The artifact in its place, with what it is in all over the original."""
+    results, last, right, whole = carried.steps, carried.last, carried.right, carried.whole
     made = last.path != proving.original.path
     kept = [row for row in results if row.kept and row.verdict != "on the way"]
-    total: MeasuredGain | str = "nothing was made"
-    if made and last.runtime is not None and proving.here:
+    total: MeasuredGain | str = whole or "nothing was made"
+    if whole is None and made and last.runtime is not None and proving.here:
         tell("The whole against the original …")
         total = measured_gain(proving, proving.original, last, shape=True)
     gain = predicted_gain(proving, proving.original, last) if made and last.runtime else None
@@ -369,7 +379,7 @@ def _finished(
         device=proving.device,
         quantise=request.quantise,
         original_bytes=bytes_of(proving.original.path),
-        steps=tuple(results),
+        steps=results,
         artifact=artifact,
         bytes=bytes_of(last.path) if made else None,
         predicted_gain=None if gain is None else gain.gain,

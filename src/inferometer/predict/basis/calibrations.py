@@ -105,12 +105,14 @@ def choose_calibration(  # noqa: PLR0913 - what a calibration is chosen by, and 
     bits is used, with wider intervals.
     """
     refused: list[str] = []
-    groups = [_calibrations_of(device, runtime, group, refused) for group in ([*folders], [shipped] if shipped else [])]
+    groups = ([*folders], [shipped] if shipped else [])
     # The user's own first, whatever their date: they were made on the very machine.
     for group in groups:
-        if fitting := [(path, calibration) for path, calibration in group if dtype in {None, calibration.dtype}]:
+        found = _calibrations_of(device, runtime, group, refused, dtype)
+        if fitting := [(path, calibration) for path, calibration in found if dtype in {None, calibration.dtype}]:
             return _newest(fitting, setup, refused)
-    others = [entry for group in groups for entry in group]
+    refused.clear()
+    others = [entry for group in groups for entry in _calibrations_of(device, runtime, group, refused)]
     # A GPU multiplies both kinds of sixteen bits at one rate, and moves as many bytes of them.
     if twins := [entry for entry in others if entry[1].unit == "gpu" and entry[1].dtype == _SIXTEEN.get(dtype or "")]:
         choice = _newest(twins, setup, refused)
@@ -130,12 +132,17 @@ _Entry = tuple[Path, Calibration]
 _SIXTEEN = {"f16": "bf16", "bf16": "f16"}
 
 
-def _calibrations_of(device: str, runtime: str, folders: Iterable[Path], refused: list[str]) -> list[_Entry]:
-    """The calibrations of a device and a runtime in these folders. Files that cannot be read are added to `refused`."""
+def _calibrations_of(
+    device: str, runtime: str, folders: Iterable[Path], refused: list[str], dtype: str | None = None
+) -> list[_Entry]:
+    """The calibrations of a device and a runtime in these folders. Files that cannot be read are added to `refused`.
+
+    With `dtype` those whose name says another format are not opened: a large one takes thirty milliseconds.
+    """
     entries: list[_Entry] = []
-    for path in _candidates(files_in(folders), device, runtime):
+    for path in _candidates(files_in(folders), device, runtime, dtype):
         try:
-            calibration = read_calibration(path)
+            calibration = _read_once(path, _changed_ns(path))
         except InferometerError as error:
             refused.append(str(error))
             continue
@@ -143,6 +150,13 @@ def _calibrations_of(device: str, runtime: str, folders: Iterable[Path], refused
         if (calibration.device, calibration.runtime) == (device, runtime) and made_here(calibration):
             entries.append((path, calibration))
     return entries
+
+
+@lru_cache(maxsize=64)
+def _read_once(path: Path, stamp: int) -> Calibration:
+    """One file answers for several formats, engines' versions and numbers of threads."""
+    del stamp  # only part of the key
+    return read_calibration(path)
 
 
 def made_here(calibration: Calibration) -> bool:
@@ -257,7 +271,7 @@ def calibration_for_question(  # noqa: PLR0913 - what a calibration is chosen by
 def _from_engine_tables(device: Device, rules: ServingRules, version: str | None) -> CalibrationChoice:
     from inferometer.predict.basis.engine_tables.calibrating import engine_calibration  # noqa: PLC0415 - only for engines
 
-    found = engine_calibration(device, rules.tables, version, costs_of(rules, version, device.name))
+    found = engine_calibration(device, rules.tables, version, costs_of(rules, version, device.name, device.vendor))
     return CalibrationChoice(calibration=found.calibration, notes=found.notes)
 
 
@@ -382,9 +396,9 @@ def rates_reached(device: Device, calibration: Calibration) -> dict[str, Sourced
     return {**rates, **calibration.peaks, **calibration.bandwidths}
 
 
-def _candidates(paths: Iterable[Path], device: str, runtime: str) -> list[Path]:
-    """Files whose name begins with the device and the runtime, and renamed ones, which have to be opened to know."""
-    start = name_start(device, runtime)
+def _candidates(paths: Iterable[Path], device: str, runtime: str, dtype: str | None = None) -> list[Path]:
+    """Files whose name begins with these, and renamed ones, which have to be opened to know."""
+    start = name_start(device, runtime) if dtype is None else f"{name_start(device, runtime, dtype)}-"
     return [path for path in paths if path.name.startswith(start) or not _OWN_NAME.search(path.stem)]
 
 

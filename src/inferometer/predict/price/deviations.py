@@ -49,6 +49,7 @@ WORTH_SAYING = 0.02  # of a model's time: a smaller effect changes no reading, a
 # They lie at 0.13 and 0.27 of features, within which intervals were a factor of 1.2 and 1.5.
 _NEAR, _LIKE = 0.815, 0.41
 UNMEASURED = ("near", "like", "new")
+_FEW_DEVICES = 2  # of a maker: one tells nothing of what its others do with an engine
 _USUAL_HZ = 2.5e9  # a clock that says nothing of a CPU
 # What sums are held to on a device that was not among those they were fitted with: see `_carried`. Of the CPUs and GPUs
 # that were, a kernel of nine in ten starts within the first, and products of nine in ten reach the second.
@@ -179,12 +180,13 @@ class Deviations:
     """The file: where sums begin, each level's deviations, how far levels of a kind spread, and what else was learned.
 
     `spreads` are half-widths of eight in ten left-out residuals, as logarithms, by `UNIT:ENGINE:QUANTITY:SEEN:KNOWN`
-    (whether the device was seen, or its family, and the model is known from others: itself, or as `near` or `like` one
-    that is; `new` is like none), where tokens are after a device or a vendor with enough of them; the nearest name that
-    is there counts. `source:QUANTITY:UNIT:SEEN` is what a source that was left out adds, and `engine:…` one whose
-    engine no other source has. What models take over what their work says is `usual` by unit and engine (and phase, of
-    tokens), and the sum of `pulls` towards models that were measured, by unit, engine and formats (or phase): by model
-    the pull, and the number of devices that say so. `features` say which are alike.
+    (whether the device was seen, or its family, or hardly a device of its maker with the engine, and the model is known
+    from others: itself, or as `near` or `like` one that is; `new` is like none), where tokens are after a device or a
+    vendor with enough of them; the nearest name that is there counts. `makers` are those that an engine was published
+    on, by unit and engine, with their devices. `source:QUANTITY:UNIT:SEEN` is what a source that was left out adds, and
+    `engine:…` one whose engine no other source has. What models take over what their work says is `usual` by unit and
+    engine (and phase, of tokens), and the sum of `pulls` towards models that were measured, by unit, engine and formats
+    (or phase): by model the pull, and the number of devices that say so. `features` say which are alike.
     """
 
     made: str
@@ -193,6 +195,7 @@ class Deviations:
     levels: Mapping[str, LevelRow]
     variances: Mapping[str, Mapping[str, float]]
     spreads: Mapping[str, float] = field(default_factory=dict)
+    makers: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     usual: Mapping[str, float] = field(default_factory=dict)
     pulls: Mapping[str, Mapping[str, tuple[float, int]]] = field(default_factory=dict)
     features: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
@@ -449,14 +452,26 @@ def spread_of(standing: Standing, quantity: str, *, seen: bool, known: str) -> f
     """
     deviations = known_deviations(tokens=quantity in GENERATING)
     related = f"family:{standing.unit}:{standing.family or standing.vendor}" in deviations.levels
-    near = "seen" if seen else "unseen" if related else "stranger"
+    near = nearness(standing, deviations.makers, seen=seen, related=related)
     fitted = f"engine:{standing.unit}:{standing.engine}" in deviations.levels
     half = half_of(deviations.spreads, standing, quantity, near=near, known=known)
     return sqrt(half**2 + source_half(deviations.spreads, source_names(quantity, standing.unit, near, fitted)) ** 2)
 
 
+def nearness(standing: Standing, makers: Mapping[str, Mapping[str, int]], *, seen: bool, related: bool) -> str:
+    """How near a device is to those that were fitted: `seen` with the engine, or its family, or neither.
+
+    `foreign` is one of a maker that the engine ran on once or never: other engines tell of the device, and nothing
+    tells of this engine's kernels there.
+    """
+    ran = makers.get(f"{standing.unit}:{standing.engine}")
+    if not seen and ran and ran.get(standing.vendor, 0) < _FEW_DEVICES:
+        return "foreign"
+    return "seen" if seen else "unseen" if related else "stranger"
+
+
 def half_of(spreads: Mapping[str, float], standing: Standing, quantity: str, *, near: str, known: str) -> float:
-    """The half-width in a source that was fitted. A device is `seen`, `unseen`, or a `stranger` with all its family."""
+    """The half-width in a source that was fitted. How `near` a device is: see `nearness`."""
     names = (f"{name}:{near}:{known}" for name in standing.spread_names(quantity))
     told = next((spreads[name] for name in names if name in spreads), None)
     if told is not None:
@@ -467,6 +482,8 @@ def half_of(spreads: Mapping[str, float], standing: Standing, quantity: str, *, 
         ways = (("seen", known), (near, "known"))
         return sqrt(sum(half_of(spreads, standing, quantity, near=one, known=how) ** 2 for one, how in ways))
     # What holds for an unseen device holds for a stranger too, and a seen one is known no worse than that.
+    if near == "foreign":
+        return half_of(spreads, standing, quantity, near="stranger", known=known)
     if near == "stranger" or (near == "seen" and known == "known"):
         return half_of(spreads, standing, quantity, near="unseen", known=known)
     return UNKNOWN_SPREAD

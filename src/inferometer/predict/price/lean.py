@@ -244,7 +244,7 @@ def lean_of(plan: PricePlan, phase: str, counts: Any) -> LeanPart | None:
     prepared, rates, pace = plan.prepared, plan.rates_in(phase), plan.pace(phase)
     by_name = dict(zip((*prepared.keys, *PARTS), prepared.by_row(), strict=True))
     travels = plan.streamed or by_name["link"].any()
-    if prepared.loose or travels or any(table.factor <= 0 for table in rates.covered):
+    if prepared.loose or travels or pace.counts_tokens or any(table.factor <= 0 for table in rates.covered):
         return None
     overhead = np.broadcast_to(pace.overhead_s, (len(counts), 1))[:, 0]
     return LeanPart(

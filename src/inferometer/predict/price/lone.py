@@ -87,7 +87,8 @@ class LoneRows(NamedTuple):
     memory_ramp_s: Any
     overhead_s: Any
     host_s: Any
-    waiting_s: float  # of the host, for all rows
+    token_overhead_s: Any  # … and of both more for each token
+    token_host_s: Any
     spread: Any
     known: Any  # of the spread: what whole steps have shown already
     groups: Any  # [groups, rows]
@@ -133,11 +134,14 @@ def _sums(plan: PricePlan, rows: LoneRows, sizes: Mapping[str, Any], phase: str,
             slower[:, number] = seconds / max(ideal.item(number), memory_ideal.item(number), 1e-15)
     if slower is not None:
         compute, memory = compute * slower[0], memory * slower[1]
-    overhead, waiting = rows.overhead_s, 0.0
+    overhead, host, waiting = rows.overhead_s, rows.host_s, 0.0
+    if pace.counts_tokens:
+        overhead = overhead + sizes["query"] * rows.token_overhead_s
+        host = host + sizes["query"] * rows.token_host_s
     time = np.maximum(np.maximum(compute, memory) + overhead, floor)
-    if pace.waits_for_host and rows.waiting_s > 0:
-        waiting = max(0.0, rows.waiting_s - float(rows.counts @ time))  # as `exposed_host`
-        added = rows.host_s * (waiting / rows.waiting_s)
+    if pace.waits_for_host and (host_s := float(rows.counts @ host)) > 0:
+        waiting = max(0.0, host_s - float(rows.counts @ time))  # as `exposed_host`
+        added = host * (waiting / host_s)
         time, overhead = time + added, overhead + added
     step_s = 0.0 if once else float(pace.step_s + pace.sequence_s * sizes["batch"])
     counted_s, time_s, _ = (rows.often @ time).tolist()
@@ -274,7 +278,7 @@ def _fold(plan: PricePlan, phase: str, *, once: bool) -> LoneRows:
     peaks = np.zeros((count, 3))
     for number, key in prepared.loose.items():
         peaks[number] = inverse[f"flops:{key}"][number, 0], together[number, 0], column(pace.unpack)[number, 0]
-    counts, host_s = prepared.counts(once=once), column(pace.host_s)[:, 0]
+    counts = prepared.counts(once=once)
     spread = column(rates.spread * plan.doubt(rates, phase))[:, 0]
     groups = np.stack([*rates.groups.values()]) if rates.groups else np.zeros((0, count))
     columns = {**by_name, "bare": bare, "ideal": ideal, "compute": compute, "flops": flops}
@@ -293,8 +297,9 @@ def _fold(plan: PricePlan, phase: str, *, once: bool) -> LoneRows:
         memory_factor=times / column(pace.memory_share)[:, 0],
         memory_ramp_s=times * column(pace.memory_ramp_s)[:, 0],
         overhead_s=times * column(pace.overhead_s)[:, 0],
-        host_s=host_s,
-        waiting_s=float(counts @ host_s),
+        host_s=column(pace.host_s)[:, 0],
+        token_overhead_s=times * column(pace.token_overhead_s)[:, 0],
+        token_host_s=column(pace.token_host_s)[:, 0],
         spread=spread,
         known=(rates.spread * rates.in_steps)[:, 0] if rates.step_spread is not None else np.zeros(count),
         groups=groups,

@@ -63,13 +63,16 @@ def sums_over(
 
 def _pieces(plan: PricePlan, sizes: Mapping[str, Any], phase: str, *, once: bool) -> Iterator[tuple[Piece, Sums]]:
     pace, counts = plan.pace(phase), plan.prepared.counts(once=once)
-    host = float(counts @ np.broadcast_to(pace.host_s, (len(counts), 1))[:, 0])
+    _, host = pace.beside_s(sizes["query"])
+    host = np.reshape(
+        counts @ np.broadcast_to(host, (len(counts), np.shape(host)[-1] if np.ndim(host) else 1)), (1, -1)
+    )
     outside = np.reshape(pace.outside_s({"batch": np.ravel(sizes["batch"])}, once=once), (-1, 1))
     parts = [_seconds_of(part, sizes, phase) for part in plan.parts[phase, once]]
     for here in pieces_of(_shape(sizes)):
         seconds = zip(*(part(here) for part in parts), strict=True)
         device, computing, overhead = (reduce(np.add, each) for each in seconds)
-        waiting = exposed_host(device, host) if np.min(device) < host else 0.0
+        waiting = exposed_host(device, cut(host, here)) if np.min(device) < np.max(host) else 0.0
         outside_s = cut(outside, here)
         waiting = waiting + outside_s
         yield here, Sums(time_s=device + waiting, computing_s=computing, waiting_s=overhead + waiting)
@@ -130,7 +133,7 @@ def _only(plan: PricePlan, numbers: list[int], phase: str) -> PricePlan:
         prepared=plan.prepared.only(numbers),
         inverse_peaks=peaks,
         rates={phase: some},
-        paces={phase: replace(pace, inverse_peaks=peaks, **{**columns, "host_s": 0.0})},
+        paces={phase: replace(pace, inverse_peaks=peaks, **{**columns, "host_s": 0.0, "token_host_s": 0.0})},
     )
 
 
@@ -220,6 +223,7 @@ def _at_once(part: PlanPart, sizes: Mapping[str, Any], phase: str) -> Any:
         resident=plan.weights_bytes if plan.needs_floor(work) else None,
         slower=slower,
         links=plan.links(work, rates),
+        tokens=sizes["query"],
     )
     sums = sums_of(priced, part.counts, 0.0)
     return np.stack([sums.time_s, sums.computing_s, sums.waiting_s])

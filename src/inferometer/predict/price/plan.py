@@ -110,6 +110,7 @@ class PricePlan:
             needed=needed,
             # Some runtimes run the head whether anybody needs its logits or not: it takes its time, without a floor.
             done=needed if self.prepared.effects.logits == "prompt" else 1.0,
+            tokens=sizes["query"],
         )
         if np.ndim(needed):
             quantities = replace(quantities, flops=quantities.flops * needed, bytes=quantities.bytes * needed)
@@ -121,6 +122,7 @@ class PricePlan:
             far=far,
             rates=rates,
             rows=self.prepared.rows,
+            starting_s=pace.beside_s(sizes["query"])[1],
             host_s=waiting,
             host_spread=self.host_doubt(rates),
         )
@@ -163,6 +165,9 @@ class PricePlan:
             host, step = self._fitted(rates, host, step, effect)
             step += self._loop_s(phase)
             host /= self.host_speed
+            # A loop runs the same few lines for each token: the host does not start them as it starts a prompt.
+            stated = overheads.host_in(phase)
+            again = 1.0 if stated is None or overheads.host_s is None else overheads.host_s.value / stated.value
             factors = {} if self.calibration is None else self.calibration.factors
             self.paces[phase] = Pace(
                 inverse_peaks=self.inverse_peaks,
@@ -178,6 +183,8 @@ class PricePlan:
                 step_s=step,
                 sequence_s=sequence,
                 kernels=factors.get(f"kernels.{phase}", 1.0),
+                token_overhead_s=kernel * rates.a_token,
+                token_host_s=host * again * rates.a_token * slower,
             )
         return self.paces[phase]
 

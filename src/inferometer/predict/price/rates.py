@@ -74,7 +74,8 @@ class Rates:
     tables of are `covered`; `dims` are their sizes that vary, each with the share of it that one device has, and
     `moved` what is counted from their work. Rows with one of the `curves` take what a kernel was measured to take.
     `launches` are the kernels of a row, `kernels` those whose seconds are not in its ramp, `calls` those that a host
-    starts in the time that the row takes it. What a device states of its
+    starts in the time that the row takes it, and `a_token` those that a loop over tokens adds to both for each of them.
+    What a device states of its
     own utilisation does not hold for rows that are `tabled`: they were measured, or they cost nothing. `prior` is what
     the rows that are `fitted` are priced by.
     """
@@ -87,6 +88,7 @@ class Rates:
     launches: Any
     kernels: Any
     calls: Any
+    a_token: Any
     fitted: Any
     unpacks: Any
     prior: FittedPrior | None
@@ -180,6 +182,7 @@ def _made(rows: tuple[OpRow, ...], effects: RuntimeEffects, sources: RungSources
         launches=column["launches"],
         kernels=column["kernels"] + np.array([_beyond(row, effects, sources) for row in rows])[:, None],
         calls=np.array([0.0 if row.op_class in UNPRICED else row.fused.calls for row in rows])[:, None],
+        a_token=np.array([effects.a_token(row.op) for row in rows])[:, None],
         fitted=column["fitted"],
         unpacks=column["unpacks"],
         prior=fits[0] if fits else None,

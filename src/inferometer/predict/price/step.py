@@ -23,8 +23,9 @@ class Pace:
     """Every number that a phase's rows are priced with on a device.
 
     Those of a row are [rows, 1], those of the device plain numbers. Several devices stand side by side as columns:
-    [rows, n] and [n]. `host_s` is nothing where the phase is captured and replayed as a whole. All that a row takes on
-    the device is multiplied by `kernels`: what kernels take in an engine's step over what they took alone.
+    [rows, n] and [n]. `host_s` is nothing where the phase is captured and replayed as a whole. A row that is a loop
+    over tokens takes `token_overhead_s` and `token_host_s` more for each. All that a row takes on the
+    device is multiplied by `kernels`: what kernels take in an engine's step over what they took alone.
     """
 
     inverse_peaks: Mapping[str, Any]  # seconds an operation, by the format that work is counted in
@@ -39,12 +40,15 @@ class Pace:
     step_s: Any
     sequence_s: Any = 0.0
     kernels: Any = 1.0
+    token_overhead_s: Any = 0.0
+    token_host_s: Any = 0.0
     # What steps ask of the numbers above, asked once:
     inverse_peak: Any = field(init=False)  # seconds an operation, whatever the format
     unpacks: bool = field(init=False)
     slows_kernels: bool = field(init=False)
     waits_for_host: bool = field(init=False)
     counts_sequences: bool = field(init=False)
+    counts_tokens: bool = field(init=False)
 
     def __post_init__(self) -> None:
         known = {
@@ -53,9 +57,17 @@ class Pace:
             "slows_kernels": bool(np.any(self.kernels != 1)),
             "waits_for_host": bool(np.any(self.host_s)),
             "counts_sequences": bool(np.any(self.sequence_s)),
+            "counts_tokens": bool(np.any(self.token_overhead_s)),
         }
         for name, value in known.items():
             object.__setattr__(self, name, value)
+
+    def beside_s(self, tokens: Any) -> tuple[Any, Any]:
+        """Seconds of each row beside its streams, and of its host, where a pass has so many tokens of each sequence."""
+        if not self.counts_tokens:
+            return self.overhead_s, self.host_s
+        tokens = np.ravel(tokens)
+        return self.overhead_s + self.token_overhead_s * tokens, self.host_s + self.token_host_s * tokens
 
     def outside_s(self, sizes: Mapping[str, Any], *, once: bool = False) -> Any:
         """Seconds of a step on no op, one number or one a column; what runs `once` a request is no step of its own."""
@@ -78,6 +90,7 @@ class StepPrice:
     far: Any  # of each row: how far it lies outside of its table, as a logarithm
     rates: Rates
     rows: tuple[OpRow, ...] = ()
+    starting_s: Any = 0.0  # of each row: what its host takes to start it
     host_s: Any = 0.0  # of each row: what it waits for the host
     host_spread: float = 0.0  # of a step that waits for it, as a logarithm
 
@@ -221,13 +234,15 @@ def price_rows(  # noqa: PLR0913 - what a price depends on
     links: Callable[[Any], Any] | None = None,
     needed: Any = 1.0,
     done: Any = 1.0,
+    tokens: Any = 1,
 ) -> tuple[Priced, Any]:
     """Every row's price, and what each waits for the host.
 
     `resident` are the bytes that every step reads; without them no floor is looked at, and none is needed where shares
     of peaks are 1 at most. `slower` is what a calibration multiplies compute and memory with. `links` gives the seconds
-    on links and raises the floors of what travels. `needed` and `done` are 0 where a column does not need a row, and
-    where it is not run. `at_peaks` are the `ideals`, where somebody counted them before.
+    on links and raises the floors of what travels. `tokens` are those of each sequence. `needed` and `done` are 0 where
+    a column does not need a row, and where it is not run. `at_peaks` are the `ideals`, where somebody counted them
+    before.
     """
     bare, compute, memory = at_peaks or ideals(q, pace.inverse_peaks, pace.inverse_peak, pace.levels)
     floor: Any = 0.0
@@ -240,7 +255,7 @@ def price_rows(  # noqa: PLR0913 - what a price depends on
     memory = memory / pace.memory_share + pace.memory_ramp_s
     if slower is not None:
         compute, memory = compute * slower[0], memory * slower[1]
-    overhead, host = pace.overhead_s, pace.host_s
+    overhead, host = pace.beside_s(tokens)
     if pace.slows_kernels:
         compute, memory, overhead = (pace.kernels * each for each in (compute, memory, overhead))
         link = None if link is None else pace.kernels * link

@@ -31,7 +31,7 @@ _PEAKS = ("inverse", "together", "unpack", "compute_factor", "compute_ramp_s")
 # What else a row is priced with. `most` is what a table has to read: no look-up reads more.
 _OWN = (
     "counts", "cached", "most", "bandwidth", "cache_bandwidth", "cache_bytes", "spill_bytes", "memory_factor",
-    "memory_ramp_s", "overhead_s", "host_s",
+    "memory_ramp_s", "overhead_s", "host_s", "token_overhead_s", "token_host_s",
 )  # fmt: skip
 
 
@@ -71,7 +71,9 @@ def sums_together(plans: Sequence[PricePlan], sizes: Mapping[str, Any], phase: s
     slower = _slower(plans, starts, sizes, phase, points)
     if slower is not None:
         compute, memory = compute * slower[0], memory * slower[1]
-    time = np.maximum(compute, memory) + own["overhead_s"]
+    tokens = np.ravel(sizes["query"])
+    overhead = own["overhead_s"] + own["token_overhead_s"] * tokens
+    time = np.maximum(compute, memory) + overhead
 
     def over_plans(values: Any) -> Any:
         """Rows one after the other, so that a point is added up alike whatever else is priced beside it."""
@@ -87,12 +89,12 @@ def sums_together(plans: Sequence[PricePlan], sizes: Mapping[str, Any], phase: s
         floor = np.maximum(bare, np.maximum(far / own["bandwidth"], moved / own["cache_bandwidth"]))
         time = np.where(undercut[whose], np.maximum(time, floor), time)  # no neighbour decides the last bit of others
     device = over_plans(own["counts"] * time)
-    waiting = exposed_host(device, over_plans(own["counts"] * own["host_s"]))
+    waiting = exposed_host(device, over_plans(own["counts"] * (own["host_s"] + own["token_host_s"] * tokens)))
     outside = outside_of([plan.pace(phase) for plan in plans], sizes["batch"], once=once)
     return Sums(
         time_s=device + waiting + outside,
         computing_s=over_plans(own["counts"] * compute),
-        waiting_s=over_plans(own["counts"] * own["overhead_s"]) + waiting + outside,
+        waiting_s=over_plans(own["counts"] * overhead) + waiting + outside,
     )
 
 
@@ -148,6 +150,8 @@ def _fold(plan: PricePlan, phase: str, basis: tuple[Monomial, ...], *, once: boo
         "memory_ramp_s": times * _row(pace.memory_ramp_s, rows),
         "overhead_s": times * _row(pace.overhead_s, rows),
         "host_s": _row(pace.host_s, rows),
+        "token_overhead_s": times * _row(pace.token_overhead_s, rows),
+        "token_host_s": _row(pace.token_host_s, rows),
     }
     loose = np.array([*prepared.loose], int)
     own_peak = [inverse[f"flops:{key}"][number] for number, key in prepared.loose.items()]

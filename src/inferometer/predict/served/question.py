@@ -126,7 +126,7 @@ def served(question: Question) -> ServedReplica:
         )
     require_applicable(question)
     require_run(question)
-    costs = costs_of(rules, question.options.engine_version, question.device.name)
+    costs = costs_of(rules, question.options.engine_version, question.device.name, question.device.vendor)
     measured = basis.calibration is not None
     spread = _spread_of(measured=measured, own=measured and basis.calibration is not None and not basis.notes)
     step = _steps.get_or_make(costs, (ready,), lambda: engine_step(ready, costs, spread))

@@ -4,6 +4,7 @@
 Both are the same prediction as `predict`, row for row; where a row cannot be, it says why.
 """
 
+from inferometer.predict.sweep.begun import begun_study
 from inferometer.predict.sweep.columns import COLUMNS, DETAILS
 from inferometer.predict.sweep.engines import ENGINES
 from inferometer.predict.sweep.grid import AXES, Study, study_of
@@ -15,5 +16,6 @@ from inferometer.predict.sweep.write import Progress, Written, stream
 
 __all__ = [
     "AXES", "COLUMNS", "DETAILS", "ENGINES", "Condition", "Progress", "RowSource", "Rows", "Saved", "Spec", "Study",
-    "Written", "parse_axis", "parse_condition", "parse_spec", "read_rows", "run_study", "stream", "study_of", "sweep",
+    "Written", "begun_study", "parse_axis", "parse_condition", "parse_spec", "read_rows", "run_study", "stream",
+    "study_of", "sweep",
 ]  # fmt: skip

@@ -26,9 +26,9 @@ from inferometer.predict.sweep.table import impossible_in
 
 ENGINES = "local (this process), local:N (N processes, with this one), dask://HOST:PORT"
 _AHEAD = 2  # chunks under way for each worker: one that is computed, one that waits
-# New values after which a worker looks for cycles that nobody holds: graphs and prices have none, and looking every
+# New values after which a sweep looks for cycles that nobody holds: graphs and prices have none, and looking every
 # 700, as Python does, is a sixth of the time that counting a thousand networks takes.
-_NEW_VALUES = 50_000
+NEW_VALUES = 50_000
 _ANSWER_S = 5.0  # that a scheduler has to answer; it may be starting
 
 
@@ -192,7 +192,7 @@ def _begin(study: Study | None) -> None:
     """A worker leaves Ctrl-C to its parent, and does not outlive it."""
     global _study  # noqa: PLW0603 - a worker process has one study for all of its life
     _study = study
-    gc.set_threshold(_NEW_VALUES)
+    gc.set_threshold(NEW_VALUES)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     threading.Thread(target=_end_with_parent, daemon=True).start()
 

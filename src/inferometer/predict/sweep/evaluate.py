@@ -198,14 +198,31 @@ def _combination(question: Question, prompt: int | None, folders: tuple[Path, ..
     """What a question of a study is answered with; it was settled beforehand which calibration that is."""
     if is_local(question.device.name):  # this machine may have learned
         return _combined(question, prompt)
+    key, of, alike = _kept_for(question, prompt, folders)
+    return _combinations.get_or_make(key, of, lambda: _combined(question, prompt), alike=alike)
+
+
+def _kept_for(question: Question, prompt: int | None, folders: tuple[Path, ...]) -> tuple[Any, ...]:
     runtime = question.runtime
     named, given = (runtime, None) if isinstance(runtime, str) else (runtime.name, runtime)
-    return _combinations.get_or_make(
-        (named, question.workload, question.had_threads, prompt, folders),
-        (question.graph, question.device, given, question.calibration, question.roof),
-        lambda: _combined(question, prompt),
-        alike=(question.options,),
-    )
+    key = (named, question.workload, question.had_threads, prompt, folders)
+    return key, (question.graph, question.device, given, question.calibration, question.roof), (question.options,)
+
+
+def known_combinations(study: Study) -> list[Combination | None]:
+    """What was made of a study so far, for each of its combinations. Encoders, made for one prompt each, are left."""
+    folders = catalog_folders()
+    kept = (_kept_for(question, None, folders) for question in study.questions_in(range(study.combinations)))
+    return [_combinations.found(key, of, alike=alike) for key, of, alike in kept]
+
+
+def take_combinations(study: Study, combinations: Sequence[Combination | None]) -> None:
+    """What another process knew of a study is as if it had been made here."""
+    folders = catalog_folders()
+    for question, found in zip(study.questions_in(range(study.combinations)), combinations, strict=True):
+        if found is not None:
+            key, of, alike = _kept_for(question, None, folders)
+            _combinations.get_or_make(key, of, lambda found=found: found, alike=alike)  # type: ignore[misc]  # mypy cannot infer it
 
 
 def _combined(question: Question, prompt: int | None) -> Combination:

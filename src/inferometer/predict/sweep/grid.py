@@ -39,6 +39,7 @@ CHUNK_ROWS = 1 << 16  # where a row may take a millisecond: a kill loses no more
 SHARED_ROWS = 1 << 20  # where it takes a fraction of a microsecond: what rows share is worked out once a chunk
 
 AXES = ("models", "devices", *fields.AXES)
+SIZES_OF_ROWS = ("batch", "prompt", "generate", "context")  # what varies within a combination
 COUNTED = {name: axis.least for name, axis in fields.AXES.items() if axis.takes == "whole"}
 _LISTED = {"batch": "batch", "query": "prompt", "context": "context"}  # sizes that have axes
 _NEVER_OPEN = {"models", "devices", *(name for name, axis in fields.AXES.items() if axis.default is not None)}
@@ -210,12 +211,12 @@ def _tiles(shape: tuple[int, ...], most: int) -> Iterator[Tile]:
 def study_of(  # noqa: PLR0913 - the axes, and what holds for all rows
     axes: Mapping[str, Any],
     *,
+    details: bool = False,
+    chunk_rows: int = CHUNK_ROWS,
     calibrated: bool = True,
     calibrations: Iterable[Calibration] = (),
     options: Options | None = None,
     prefill_on: Device | None = None,
-    details: bool = False,
-    chunk_rows: int = CHUNK_ROWS,
 ) -> Study:
     """The cross product of the lists in `axes`, whose keys are AXES; a single value is a list of one.
 
@@ -223,20 +224,32 @@ def study_of(  # noqa: PLR0913 - the axes, and what holds for all rows
     `calibrated` each row is answered from the calibration that `predict` would take. `prefill_on` reads every prompt on
     another device. What no row could hold is refused.
     """
+    unsized = unsized_study(
+        axes, calibrated=calibrated, calibrations=calibrations, options=options, prefill_on=prefill_on
+    )
+    return sized_study(unsized, axes, details=details, chunk_rows=chunk_rows)
+
+
+def unsized_study(
+    axes: Mapping[str, Any],
+    *,
+    calibrated: bool = True,
+    calibrations: Iterable[Calibration] = (),
+    options: Options | None = None,
+    prefill_on: Device | None = None,
+) -> Study:
+    """… with its four sizes left to the models."""
     for name in axes:
         if name not in AXES:
             raise UnknownNameError("axis of a sweep", name, AXES, listing=f"The axes are {', '.join(AXES)}.")
-    found = {name: _listed(name, axes.get(name)) for name in AXES}
+    found = {name: _listed(name, axes.get(name)) for name in AXES if name not in SIZES_OF_ROWS}
     _require_kinds(found)
-    counts = {name: _all_whole(name, found[name]) for name in COUNTED}
-    formats = {name: tuple(_format(value) for value in found[name]) for name in ("weights", "activations", "kv")}
+    counts = {name: _all_whole(name, values) for name, values in found.items() if name in COUNTED}
+    weights, activations, kv = (tuple(map(_format, found[name])) for name in ("weights", "activations", "kv"))
     plans = tuple(
         Parallel(tp=tp, pp=pp, ep=ep, dp=dp)  # type: ignore[arg-type]  # none is None
         for tp, pp, ep, dp in product(*(counts[name] for name in ("tp", "pp", "ep", "dp")))
     )
-    _require_meant(found["models"], counts)
-    if chunk_rows < 1:
-        raise DomainError(f"A chunk has one row or more, and not {chunk_rows!r}.")
     _require_place((options or Options()).place)
     runtimes = [None if value is None else require_effects(value) for value in found["runtimes"]]
     sized = _options_by_model(options or Options(), found["models"])
@@ -255,18 +268,27 @@ def study_of(  # noqa: PLR0913 - the axes, and what holds for all rows
     _require_used(questions, plans)
     outer = product(found["models"], found["devices"], runtimes, counts["threads"])
     usual = (runtime is None for _, _, runtime, _ in outer)
-    used, settled = _settled(questions, usual, [*product(*formats.values())], calibrations)
+    used, settled = _settled(questions, usual, [*product(weights, activations, kv)], calibrations)
     return Study(
         questions=questions,
         settled=settled,
-        **formats,
+        weights=weights,
+        activations=activations,
+        kv=kv,
         parallel=plans,
         image=counts["image"],
-        sizes=Sizes(**{name: counts[name] for name in ("batch", "prompt", "generate", "context")}),  # type: ignore[arg-type]  # as above
         calibrations=used,
-        details=details,
-        chunk_rows=chunk_rows,
     )
+
+
+def sized_study(study: Study, axes: Mapping[str, Any], *, details: bool, chunk_rows: int) -> Study:
+    """A study with the sizes that `axes` list."""
+    sizes = {name: _all_whole(name, _listed(name, axes.get(name))) for name in SIZES_OF_ROWS}
+    models = {id(question.graph): question.graph for question in study.questions}
+    _require_meant(models.values(), {**sizes, "image": study.image})
+    if chunk_rows < 1:
+        raise DomainError(f"A chunk has one row or more, and not {chunk_rows!r}.")
+    return replace(study, sizes=Sizes(**sizes), details=details, chunk_rows=chunk_rows)  # type: ignore[arg-type]  # batch has no None
 
 
 def _options_by_model(options: Options, graphs: Iterable[Graph]) -> dict[int, Options]:

@@ -6,11 +6,12 @@ import time
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Unpack
 
-from inferometer.predict.ask import device_for, given_fields, model_graph, taking
+from inferometer.predict.ask import given_fields, taking
 from inferometer.predict.fields import AXES, SWEPT, require_fields
 from inferometer.predict.flags import options_from
+from inferometer.predict.sweep.begun import begun_study
 from inferometer.predict.sweep.engines import engine_for
-from inferometer.predict.sweep.grid import SHARED_ROWS, Study, study_of
+from inferometer.predict.sweep.grid import SHARED_ROWS, Study
 from inferometer.predict.sweep.rows import Rows
 from inferometer.predict.sweep.write import Progress
 
@@ -47,31 +48,18 @@ def sweep(  # noqa: PLR0913 - the axes, and what holds for all rows
     """
     require_fields(asked, SWEPT)
     lists: Mapping[str, Any] = asked
-    axes = {name: lists.get(name) for name in AXES} | {
-        "models": [model_graph(model, image=_first(asked.get("image"))) for model in _listed(models)],
-        "devices": [device_for(device, _listed(lists.get("runtimes"))) for device in _listed(devices)],
-    }
+    axes = {name: lists.get(name) for name in AXES} | {"models": models, "devices": devices}
     options = options_from(given_fields(asked, "option", "cost"), options)
-    reader = asked.get("prefill_on")
-    study = study_of(
+    with begun_study(
         axes,
         calibrated=calibrated and not asked.get("priors"),
         calibrations=calibrations,
         options=replace(options, sizes={**options.sizes, **(asked.get("sizes") or {})}),
-        prefill_on=None if reader is None else device_for(reader),
+        prefill_on=asked.get("prefill_on"),
         details=details,
         chunk_rows=SHARED_ROWS,
-    )
-    return run_study(study, engine=engine)
-
-
-def _first(sizes: Any) -> int | None:
-    """One of the sizes of images, if any is asked for: graphs are then read with that size left open."""
-    return next((size for size in _listed(sizes) if size is not None), None)
-
-
-def _listed(value: Any) -> list[Any]:
-    return list(value) if isinstance(value, list | tuple) else [value]
+    ) as study:
+        return run_study(study, engine=engine)
 
 
 def run_study(

@@ -106,9 +106,14 @@ def _decoded(file: Path, lines: list[str]) -> list[dict[str, Any]]:
 
 def fingerprint(study: Study, form: str) -> str:
     """The same for the same sweep in any process: questions, calibrations, lists and form, by what is in them."""
-    digest = hashlib.sha256(f"{__version__} {form}".encode())
-    _add(digest, study, {})
-    return digest.hexdigest()[:32]  # 128 bits: no two sweeps meet by chance
+    return digest_of(f"{__version__} {form}", study)
+
+
+def digest_of(head: str, value: Any) -> str:
+    """The same for what has the same values in it."""
+    digest = hashlib.sha256(head.encode())
+    _add(digest, value, {})
+    return digest.hexdigest()[:32]  # 128 bits: no two meet by chance
 
 
 _PLAIN = frozenset({str, int, float, bool, type(None)})  # most of what there is, so looked at first

@@ -221,6 +221,10 @@ class Memo:
     stored: dict[tuple[int, str], Any] = field(default_factory=dict)  # bytes by format; `elements` keeps the tensors
     results: dict[Any, tuple[Any, Any]] = field(default_factory=dict)
 
+    def __reduce__(self) -> tuple[type[Memo], tuple[()]]:
+        """Empty in another process, where the same things have other identities."""
+        return Memo, ()
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)  # inherits, which `frozen` does not
 class MemoBinding(Binding):

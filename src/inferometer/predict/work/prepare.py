@@ -338,7 +338,8 @@ def _extra_bytes(row: OpRow, work: Work, binding: Binding, effects: RuntimeEffec
             times = times + shared * (2 if effects.repeat_moves is None else effects.repeat_moves.value)
         return row.scale.kv * times * work.kv_reads + row.scale.reads * _score_bytes(op, binding, effects)
     if op.kind == "ssm_scan" and (passes := effects.scored(op)):
-        return row.scale.reads * passes * _FLOATS.nbytes(_chunk_products(op, binding))
+        counted = _chunk_products if "chunk" in op.attributes else _states
+        return row.scale.reads * passes * _FLOATS.nbytes(counted(op, binding))
     if op.weights and effects.expanded and op.kind != "embedding":
         stored, wide = binding.format(op.weights[0]), binding.format(op.inputs[0]) if op.inputs else None
         if _floats_for_bytes(op, binding, effects) > 1:
@@ -361,6 +362,11 @@ def _chunk_products(op: Op, binding: Binding) -> Any:
     head_dim, state = op["inner"] // op["heads"], op["state"]
     each = op["heads"] * (chunk * (state + head_dim) + 2 * state * head_dim)
     return batch * np.where(tokens > 1, padded, 0) * each
+
+
+def _states(op: Op, binding: Binding) -> Any:
+    """Numbers of the state of each token, which Mamba-1's scan writes out for a whole prompt before it goes over it."""
+    return binding.elements(op.inputs[0]) * op["state"]
 
 
 def _floats_for_bytes(op: Op, binding: Binding, effects: RuntimeEffects) -> float:

@@ -16,6 +16,7 @@ from inferometer.core.traffic.traces import RequestTrace
 from inferometer.predict.options import Options
 from inferometer.serving.plans.tiers import EdgeTier
 from inferometer.serving.simulate.plan import DRAFT_HEADS, DraftHead
+from inferometer.serving.simulate.service import Signal
 
 Goal = Literal["cheapest", "greenest", "smallest"]
 GOALS: tuple[Goal, ...] = ("cheapest", "greenest", "smallest")
@@ -65,6 +66,57 @@ class Drafting:
     def words(self) -> str:
         varying = f" ± {self.spread:g}" if self.spread else ""
         return f"{self.draft} drafts {self.length}, {self.acceptance:g}{varying} accepted"
+
+
+@frozen
+class Autoscaling:
+    """Replicas that follow the load: what the autoscaler counts, and how long until a new one is there."""
+
+    signal: Signal = "requests"
+    cold_start_s: float = COLD_START_S
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.cold_start_s < float("inf"):
+            raise DomainError("A new replica is there after 0 s or more.", remedy="Write --cold-start 5min.")
+
+
+@frozen
+class Autoscaled:
+    """How the replicas of a plan follow the load: from `least` to `most`, with `target` of the signal each.
+
+    The autoscaler looks every `interval_s`, changes nothing within `tolerance` of its target, and takes one away after
+    `idle_s`. `peak_per_s` come in the busiest minute. `mean_replicas` were held on average, each from the begin of its
+    cold start: `replica_hours` in `hours`.
+    """
+
+    least: int
+    most: int
+    target: float
+    signal: Signal
+    cold_start_s: float
+    interval_s: float
+    idle_s: float
+    tolerance: float
+    peak_per_s: float
+    mean_replicas: float
+    replica_hours: float
+    hours: float
+
+    @property
+    def words(self) -> str:
+        each = {
+            "requests": f"{self.target:g} requests", "waiting": f"{self.target:g} that wait",
+            "cache": f"{self.target:.0%} of its cache in use",
+        }  # fmt: skip
+        return f"from {self.least} to {self.most} replicas with {each[self.signal]} each"
+
+    @property
+    def held_words(self) -> str:
+        return (
+            f"{self.mean_replicas:.3g} of {self.most} replicas are held on average and paid for, each from the begin "
+            f"of its {self.cold_start_s:g} s of cold start: {self.replica_hours:,.4g} replica-hours in "
+            f"{self.hours:,.3g} h"
+        )
 
 
 def up_between(interruptions_per_h: float, cold_start_s: float) -> float:
@@ -152,6 +204,7 @@ class PlanSearch:
     rate, and the lengths are theirs. `day` are the loads of equal parts of a day, as shares of the rate: there are as
     many replicas in each as it needs. `prices` are USD an hour of one device, instead of the catalog's. `most_watts` is
     what all devices may draw together. `link` lies between machines, and between pools that read and that write.
+    With `autoscale`, replicas follow the load of a day or of a trace as an autoscaler has them, and not at once.
     """
 
     model: Any
@@ -187,6 +240,7 @@ class PlanSearch:
     prices: tuple[tuple[str, float], ...] = ()
     most_watts: float | None = None
     link: Link | None = None
+    autoscale: Autoscaling | None = None
 
     def __post_init__(self) -> None:
         if self.day and not (all(0 <= share <= 1 for share in self.day) and max(self.day) >= _LEAST_SHARE):
@@ -322,6 +376,7 @@ class ServingPlan:
     max_model_len: int = 0  # tokens of the longest prompt and answer that were planned for
     kv: str | None = None
     drafting: Drafting | None = None
+    autoscaled: Autoscaled | None = None  # `replicas` and `count` are then the most, and prices those of the mean
 
     @property
     def size(self) -> int:

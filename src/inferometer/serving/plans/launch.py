@@ -13,6 +13,7 @@ import json
 import shlex
 from collections.abc import Mapping
 from dataclasses import replace
+from math import ceil
 from typing import TYPE_CHECKING, Any
 
 from inferometer.core.errors import DomainError
@@ -21,9 +22,10 @@ from inferometer.known import device as device_named
 from inferometer.serving.plans.checkpoints import draft_of, files_of
 
 if TYPE_CHECKING:
-    from inferometer.serving.plans.asked import ServingPlan
+    from inferometer.serving.plans.asked import Autoscaled, ServingPlan
 
 _PORT = 8000
+_PROBE_S = 10
 _IN_A_MACHINE = 8  # devices of the largest machines that are rented
 _CONFIG = "config.yaml"  # TensorRT-LLM's options that its command does not have
 _COMMANDS: Mapping[str, tuple[str, ...]] = {
@@ -63,6 +65,21 @@ _POOLS: Mapping[str, tuple[str, ...]] = {
     "vllm": ("--kv-transfer-config", '{"kv_connector":"NixlConnector","kv_role":"kv_both"}'),
     "sglang": ("--disaggregation-mode", "{mode}", "--disaggregation-transfer-backend", "nixl"),
 }
+# What an autoscaler counts, as each engine's server calls it (docs.vllm.ai, "Production Metrics"; docs.sglang.io,
+# "Production Metrics", with --enable-metrics). Requests under way are those that run and those that wait.
+_GAUGES: Mapping[str, Mapping[str, tuple[str, ...]]] = {
+    "vllm": {
+        "requests": ("vllm:num_requests_running", "vllm:num_requests_waiting"),
+        "waiting": ("vllm:num_requests_waiting",),
+        "cache": ("vllm:kv_cache_usage_perc",),
+    },
+    "sglang": {
+        "requests": ("sglang:num_running_reqs", "sglang:num_queue_reqs"),
+        "waiting": ("sglang:num_queue_reqs",),
+        "cache": ("sglang:token_usage",),
+    },
+}
+_ADAPTER = "prometheus-adapter.yaml"
 _DYNAMO_RELEASE = "1.3.0"
 _DYNAMO: Mapping[str, tuple[str, str]] = {  # the option that names the model, and the runtime's image
     "vllm": ("--model", "vllm-runtime"),
@@ -118,6 +135,8 @@ def launch_files(plan: ServingPlan, model: str) -> dict[str, str]:
     if plan.readers:
         return _pool_files(plan, model)
     server, machines = server_of(plan, model), -(-plan.size // _IN_A_MACHINE)
+    if plan.autoscaled is not None:
+        return _scaled_files(plan, plan.autoscaled, server, model, machines)
     head = _heading(plan, f"{plan.replicas} replicas of {plan.size}", model)
     files = {"serve.sh": _script(plan, server, head, machines)}
     if server.config:
@@ -127,6 +146,78 @@ def launch_files(plan: ServingPlan, model: str) -> dict[str, str]:
         files["compose.yaml"] = head + _compose(plan, server, image)
         files["kubernetes.yaml"] = head + _kubernetes(plan, server, image)
     return files
+
+
+def _scaled_files(plan: ServingPlan, scaled: Autoscaled, server: Server, model: str, machines: int) -> dict[str, str]:
+    """Replicas that follow the load are a cluster's: docker compose starts as many as stand in its file."""
+    gauges = _GAUGES.get(plan.runtime, {}).get(scaled.signal)
+    if gauges is None:
+        raise DomainError(
+            f"What an autoscaler counts of {plan.runtime} is not known here.",
+            remedy=f"Plan with --runtime {' or '.join(_GAUGES)}, or without --autoscale.",
+        )
+    if machines > 1:
+        raise DomainError(
+            f"A replica of {plan.size} devices takes {machines} machines, and an autoscaler starts pods of one.",
+            remedy=f"Plan with replicas of up to {_IN_A_MACHINE} devices (--tp, --pp, --dp), or without --autoscale.",
+        )
+    if plan.runtime == "sglang":
+        server = replace(server, words=(*server.words, "--enable-metrics"))
+    head = _heading(plan, f"{scaled.words}, of {plan.size}", model) + (
+        f"# Planned with {scaled.cold_start_s:g} s until a new replica is ready, and with Kubernetes' own "
+        f"{scaled.interval_s:g} s between two looks and {scaled.tolerance:.0%} of tolerance.\n"
+    )
+    return {
+        "serve.sh": _script(plan, server, head, machines),
+        "kubernetes.yaml": head + _kubernetes(plan, server, _image(plan)) + _autoscaler(scaled),
+        _ADAPTER: head + _adapter(scaled, gauges),
+    }
+
+
+def _autoscaler(scaled: Autoscaled) -> str:
+    """`averageValue` is in thousandths, as a share of a cache is."""
+    return f"""---
+apiVersion: autoscaling/v2
+kind: HorizontalPodAutoscaler
+metadata:
+  name: inference
+spec:
+  scaleTargetRef: {{apiVersion: apps/v1, kind: Deployment, name: inference}}
+  minReplicas: {scaled.least}
+  maxReplicas: {scaled.most}
+  metrics:
+    - type: Pods
+      pods:
+        metric: {{name: inference_{scaled.signal}}}
+        target: {{type: AverageValue, averageValue: "{round(1000 * scaled.target)}m"}}
+  behavior:
+    scaleUp:
+      stabilizationWindowSeconds: 0
+      policies: [{{type: Pods, value: {scaled.most}, periodSeconds: {scaled.interval_s:.0f}}}]
+    scaleDown:
+      stabilizationWindowSeconds: {scaled.idle_s:.0f}
+      policies: [{{type: Pods, value: 1, periodSeconds: {scaled.idle_s:.0f}}}]
+"""
+
+
+def _adapter(scaled: Autoscaled, gauges: tuple[str, ...]) -> str:
+    """Values of the Helm chart prometheus-adapter, which hands Prometheus' figures to the autoscaler.
+
+    A pod whose ranks have figures of their own has the sum of them; of a cache's use, their mean.
+    """
+    how = "avg" if scaled.signal == "cache" else "sum"
+    query = " + ".join(f"{how}({gauge}{{<<.LabelMatchers>>}}) by (<<.GroupBy>>)" for gauge in gauges)
+    return f"""# helm install prometheus-adapter prometheus-community/prometheus-adapter --values {_ADAPTER}
+rules:
+  custom:
+    - seriesQuery: '{gauges[0]}{{namespace!="",pod!=""}}'
+      resources:
+        overrides:
+          namespace: {{resource: namespace}}
+          pod: {{resource: pod}}
+      name: {{as: inference_{scaled.signal}}}
+      metricsQuery: '{query}'
+"""
 
 
 def server_of(plan: ServingPlan, model: str) -> Server:
@@ -353,6 +444,15 @@ def _compose(plan: ServingPlan, server: Server, image: str) -> str:
 
 def _kubernetes(plan: ServingPlan, server: Server, image: str) -> str:
     maker = "amd" if "rocm" in image else "nvidia"
+    scaled = plan.autoscaled
+    # How many there are is the autoscaler's, which would be overruled by each `kubectl apply`.
+    replicas = "" if scaled is not None else f"\n  replicas: {plan.replicas}"
+    scraped = "" if scaled is None else (
+        f'\n      annotations: {{prometheus.io/scrape: "true", prometheus.io/port: "{_PORT}", '
+        "prometheus.io/path: /metrics}"
+    )  # fmt: skip
+    # Probes until twice the cold start: what is late then has not come up.
+    probes = 120 if scaled is None else max(120, ceil(2 * scaled.cold_start_s / _PROBE_S))
     mount = f"\n            - {{name: config, mountPath: /{_CONFIG}, subPath: {_CONFIG}}}" if server.config else ""
     volume = "\n        - name: config\n          configMap: {name: inference}" if server.config else ""
     config = ""
@@ -363,13 +463,12 @@ def _kubernetes(plan: ServingPlan, server: Server, image: str) -> str:
 kind: Deployment
 metadata:
   name: inference
-spec:
-  replicas: {plan.replicas}
+spec:{replicas}
   selector:
     matchLabels: {{app: inference}}
   template:
     metadata:
-      labels: {{app: inference}}
+      labels: {{app: inference}}{scraped}
     spec:
       containers:
         - name: engine
@@ -382,8 +481,8 @@ spec:
             - containerPort: {_PORT}
           readinessProbe:
             httpGet: {{path: /health, port: {_PORT}}}
-            periodSeconds: 10
-            failureThreshold: 120
+            periodSeconds: {_PROBE_S}
+            failureThreshold: {probes}
           resources:
             limits: {{{maker}.com/gpu: {plan.size}}}
           volumeMounts:

@@ -54,6 +54,7 @@ class Region:
     discount: float | None = None
     availability: float | None = None
     replica_up: float | None = None
+    cold_start_s: float | None = None
 
     def asked(self, search: PlanSearch) -> PlanSearch:
         """The search as this region has it; an objective below the way to its servers cannot be met."""
@@ -73,6 +74,9 @@ class Region:
             search, rate_per_s=self.rate_per_s, objectives=tuple(objectives), day=self.day or search.day,
             devices=self.devices or search.devices, prices=self.prices or search.prices,
             options=options_from(placed, search.options),
+            autoscale=search.autoscale and replace(
+                search.autoscale, cold_start_s=self.cold_start_s or search.autoscale.cold_start_s
+            ),
             **{name: value for name in own if (value := getattr(self, name)) is not None},
         )  # fmt: skip
 
@@ -175,9 +179,9 @@ def _region(name: str, table: Mapping[str, Any]) -> Region:
         known = ", ".join(sorted(_FIELDS))
         raise ValueError(f"{name} needs a rate, and has nothing but {known}")
     way_s = _quantity(table, "round_trip", "s") or 0.0
-    up = None
+    up, cold_s = None, _quantity(table, "cold_start", "s")
     if "interruptions" in table:
-        up = up_between(float(table["interruptions"]), _quantity(table, "cold_start", "s") or COLD_START_S)
+        up = up_between(float(table["interruptions"]), cold_s or COLD_START_S)
     shares: dict[str, Any] = {name: float(table[name]) for name in ("discount", "availability") if name in table}
     grid = table.get("grid")
     if grid is not None:
@@ -190,7 +194,8 @@ def _region(name: str, table: Mapping[str, Any]) -> Region:
     return Region(
         name=name, rate_per_s=float(table["rate"]), round_trip_s=way_s, day=day, devices=devices,
         prices=tuple(prices.items()), pue=table.get("pue"), spot=table.get("spot"),
-        most_watts=_quantity(table, "max_power", "W"), replica_up=up, grid=grid, **shares,
+        most_watts=_quantity(table, "max_power", "W"), replica_up=up, cold_start_s=cold_s, grid=grid,
+        **shares,
     )  # fmt: skip
 
 

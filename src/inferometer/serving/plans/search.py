@@ -46,6 +46,7 @@ from inferometer.serving.plans.asked import (
     ServingPlan,
     Way,
 )
+from inferometer.serving.plans.autoscaling import follow, require_varying
 from inferometer.serving.plans.closed import LoadCurve, PoolTimes, load_curve, pool_times
 from inferometer.serving.plans.tiers import edge_tier
 from inferometer.serving.simulate.building import kept_tokens, with_head
@@ -80,6 +81,7 @@ _WORTH_PROCESSES = 150  # ways to serve a model: some three seconds of one core
 _LEAST_CORES, _MOST_PROCESSES = 4, 16  # with two, beginning a process costs what it saves
 _AT_ONCE = 3  # simulations ahead of the one that is asked for, where there are workers for them
 _SAME = 5e-4
+_SIMULATIONS_OF_FOLLOWING = 4  # that it counts for: several loads of a day, or a whole trace
 _FRONT = 12  # points of it that are shown
 _GROWTH = 0.08  # more replicas after a simulation that missed an objective
 _SMALLER = (
@@ -129,6 +131,7 @@ def plan_of(
     known: tuple[list[Configuration], list[Refused]] | None = None,
 ) -> PlanAnswer:
     """`known` are the configurations, where somebody has them."""
+    require_varying(search)
     found, refused = known or all_configurations(search, spread)
     candidates, pools = list(_candidates(search, found)), list(_pool_candidates(search, found))
     count = sum(_tried(search, configuration) for configuration in found) + len(refused) + len(pools)
@@ -220,6 +223,12 @@ class _Confirming:
             following = [waiting for _, _, waiting in nsmallest(_AT_ONCE, queue)]
             made, missed = self._tried(candidate, configuration, following)
             if made is not None:
+                if search.autoscale is not None:
+                    followed = self._followed(made, candidate, configuration)
+                    if isinstance(followed, str):  # more replicas at the peak would change nothing
+                        self.rejected.append(f"{candidate.words}: {followed}.")
+                        continue
+                    made = followed
                 if all(_seen(made) != _seen(other) for other in plans):
                     plans.append(made)
                 confirmed.add(_key(candidate)[:-2])
@@ -229,7 +238,34 @@ class _Confirming:
             if grown.needed <= search.most_devices and not _is_over(search, grown):
                 order += 1
                 heappush(queue, (grown.score(search.goal), order, grown))
-        return plans
+        # What is held while the load rises and falls is known only now.
+        return plans if search.autoscale is None else sorted(plans, key=lambda each: _cost(search, each))
+
+    def _followed(self, plan: ServingPlan, candidate: Candidate, configuration: Configuration) -> ServingPlan | str:
+        """The plan with replicas that follow the load, or what they miss."""
+        search = self._search
+        if self._progress is not None:
+            self._progress(f"{candidate.words}, and replicas that follow the load")
+        self.simulated += _SIMULATIONS_OF_FOLLOWING
+        found = follow(
+            search, _service(search, candidate, LoadPlan(
+                url="simulated", prompt=search.prompt, generate=search.generate, objectives=search.objectives,
+                seed=search.seed,
+            ), candidate.replicas), configuration.what, configuration.curve, replicas=candidate.replicas,
+            most=search.most_devices // candidate.way.size, missed=partial(_missed, search),
+        )  # fmt: skip
+        if isinstance(found, str):
+            return found
+        way, scaled = candidate.way, found.scaled
+        devices, capacity = way.size * scaled.mean_replicas, candidate.capacity_per_s
+        busy = search.cloud_rate_per_s * search.mean_load / (capacity * scaled.mean_replicas)
+        usd, watts = _usd_per_hour(search, way.device, devices), _watts(way.device, devices, busy)
+        return replace(
+            plan, autoscaled=scaled, replicas=scaled.most, count=way.size * scaled.most, utilisation=min(1.0, busy),
+            headroom=max(0.0, capacity * scaled.most / scaled.peak_per_s - 1),
+            **_paid(search, usd, watts), **_times_of(found.figures), kv_share=found.kv_share, requests=found.requests,
+            notes=(scaled.held_words, *found.notes),
+        )  # fmt: skip
 
     def _grown(self, candidate: Candidate, configuration: Configuration, missed: str) -> Candidate:
         """With more replicas: of pools, of the one that can help."""
@@ -402,6 +438,7 @@ def _priced() -> tuple[str, ...]:
 def _configurations(search: PlanSearch, traffic: Traffic, way: Way) -> Iterator[Configuration]:
     question = _asked(search, way, prompt=traffic.prompt, generate=traffic.generate)
     _require_room(question, way.size)
+    _require_coming(search, question)
     own, longest = _replica(question, way.drafting), longest_request(search)
     for sequences, tokens in _limits(search, own.limits):
         what = own.limited(sequences=sequences, tokens=tokens)
@@ -517,6 +554,24 @@ def _require_room(question: Question, devices: int) -> None:
         raise DomainError(f"{graph.name} does not fit: {needed / 1e9:.0f} GB of weights on {question.device.name}.")
 
 
+def _require_coming(search: PlanSearch, question: Question) -> None:
+    """Replicas that follow the load are rented by the hour, and are there once their weights are."""
+    if search.autoscale is None:
+        return
+    name, cold_s = question.device.name, search.autoscale.cold_start_s
+    if _usd_per_hour(search, name, 1) is None:
+        raise DomainError(
+            f"No instance with {name} is rented by the hour, so a replica less saves nothing.",
+            remedy="Give its price an hour (--prices), name another device, or leave --autoscale out.",
+        )
+    load = next((phase for phase in question.answer().phases if phase.name == "load"), None)
+    if load is not None and load.floor_s is not None and cold_s < load.floor_s:
+        raise DomainError(
+            f"A replica cannot be there in {cold_s:g} s: loading its weights alone takes {load.floor_s:.3g} s or more.",
+            remedy=f"Write --cold-start {ceil(load.floor_s)}s or more, or fewer bits (--weights i4).",
+        )
+
+
 def _key(of: Configuration | Candidate) -> tuple[object, ...]:
     """The limits of a step stand last."""
     return of.way, of.sequences, of.tokens
@@ -541,7 +596,7 @@ def _pool_candidates(search: PlanSearch, found: list[Configuration]) -> Iterator
     Which reader is best does not depend on who writes. Without a limit on a token's time nothing is won by them.
     """
     rate = search.cloud_rate_per_s / (1 - search.headroom)
-    if not search.objectives:
+    if not search.objectives or search.autoscale is not None:  # two pools would each need an autoscaler of its own
         return
     kinds: dict[tuple[object, ...], list[Configuration]] = {}
     for each in found:
@@ -634,7 +689,7 @@ def _usd_per_hour(search: PlanSearch, name: str, count: float) -> float | None:
     return None if price is None else price.usd_per_hour * (1 if whole else count) * (1 - search.discount)
 
 
-def _watts(name: str, count: int, busy: float) -> float | None:
+def _watts(name: str, count: float, busy: float) -> float | None:
     power = power_model(device_named(name))
     if power is None:
         return None
@@ -671,8 +726,7 @@ def _played(
     search: PlanSearch, candidate: Candidate, rate: float, pools: tuple[int, int], count: int
 ) -> tuple[Level, LevelFigures]:
     """`pools` are replicas, and those that only read."""
-    way, drafting = candidate.way, candidate.way.drafting
-    question = _asked(search, way)
+    way = candidate.way
     step, trace = LoadStep(arrivals=Arrivals(rate_per_s=rate)), None
     if search.trace is not None:
         trace = search.trace
@@ -684,13 +738,7 @@ def _played(
         url="simulated", steps=(step,), trace=trace, requests=count, prompt=search.prompt,
         generate=search.generate, objectives=search.objectives, seed=search.seed,
     )  # fmt: skip
-    asked = SimulationPlan(
-        question=question, traffic=traffic, replicas=pools[0], ranks=way.dp, sequences=candidate.sequences,
-        tokens=candidate.tokens,
-    )  # fmt: skip
-    if drafting is not None:
-        drafted = drafting.length, drafting.acceptance
-        asked = replace(asked, speculation=drafted, spread=drafting.spread, head=drafting.head)
+    asked = _service(search, candidate, traffic, pools[0])
     if candidate.reader is not None:
         asked = replace(
             asked,
@@ -706,6 +754,19 @@ def _played(
         begin, end = np.quantile(np.asarray(level.requests.due_s, float), (0.25, 0.75)).tolist()
         level = replace(level, windows=(Window(start_s=begin, end_s=end, why="the middle half of the requests"),))
     return level, figures_of(level, search.objectives)
+
+
+def _service(search: PlanSearch, candidate: Candidate, traffic: LoadPlan, replicas: int) -> SimulationPlan:
+    """So many of a candidate's replicas, with this traffic."""
+    way, drafting = candidate.way, candidate.way.drafting
+    asked = SimulationPlan(
+        question=_asked(search, way), traffic=traffic, replicas=replicas, ranks=way.dp, sequences=candidate.sequences,
+        tokens=candidate.tokens,
+    )  # fmt: skip
+    if drafting is None:
+        return asked
+    drafted = drafting.length, drafting.acceptance
+    return replace(asked, speculation=drafted, spread=drafting.spread, head=drafting.head)
 
 
 def _missed(search: PlanSearch, figures: LevelFigures) -> str | None:
@@ -742,7 +803,6 @@ def _plan(
     share, reached = search.cloud_rate_per_s * simulated / candidate.replicas, figures.offered_per_s
     link = _link_between_pools(search, way.device, candidate.count) if candidate.readers else None
     short = search.trace is not None and reached is not None and reached < _KEPT_UP * share
-    tokens_per_h = search.cloud_rate_per_s * search.mean_load * search.generate.mean * 3600
     return ServingPlan(
         **way.given,
         count=candidate.count,
@@ -751,17 +811,10 @@ def _plan(
         max_num_seqs=configuration.sequences,
         max_num_batched_tokens=configuration.tokens,
         max_model_len=longest_request(search),
-        usd_per_hour=usd,
-        usd_per_month=None if usd is None else usd * MONTH_H,
-        usd_per_million_tokens=None if usd is None else usd / tokens_per_h * 1e6,
-        watts=watts,
-        co2e_g_per_hour=None if watts is None else carbon_grams(watts * 3600, search.options.place),
+        **_paid(search, usd, watts),
         utilisation=min(1.0, load),
         headroom=max(0.0, 1 / load - 1),
-        ttft_p95_s=figures.ttft_s.p95 if figures.ttft_s is not None else None,
-        tpot_p95_s=figures.tpot_s.p95 if figures.tpot_s is not None else None,
-        ttft_s=figures.ttft_s.mean if figures.ttft_s is not None else None,
-        tpot_s=figures.tpot_s.mean if figures.tpot_s is not None else None,
+        **_times_of(figures),
         kv_share=gauges.get("kv_share", (0.0, 0.0))[1],
         requests=figures.requests,
         readers=candidate.readers + candidate.reader_spare,
@@ -774,6 +827,28 @@ def _plan(
             *((f"the trace is too short for the rate: simulated at {reached:.3g} of {share:.3g}/s",) if short else ()),
         ),
     )
+
+
+def _paid(search: PlanSearch, usd: float | None, watts: float | None) -> dict[str, Any]:
+    """What so much an hour makes of a month, a million tokens and the air."""
+    tokens_per_h = search.cloud_rate_per_s * search.mean_load * search.generate.mean * 3600
+    return {
+        "usd_per_hour": usd,
+        "usd_per_month": None if usd is None else usd * MONTH_H,
+        "usd_per_million_tokens": None if usd is None else usd / tokens_per_h * 1e6,
+        "watts": watts,
+        "co2e_g_per_hour": None if watts is None else carbon_grams(watts * 3600, search.options.place),
+    }
+
+
+def _times_of(figures: LevelFigures) -> dict[str, Any]:
+    ttft, tpot = figures.ttft_s, figures.tpot_s
+    return {
+        "ttft_p95_s": ttft.p95 if ttft is not None else None,
+        "tpot_p95_s": tpot.p95 if tpot is not None else None,
+        "ttft_s": ttft.mean if ttft is not None else None,
+        "tpot_s": tpot.mean if tpot is not None else None,
+    }
 
 
 def _day_words(search: PlanSearch, candidate: Candidate) -> Iterator[str]:
@@ -819,11 +894,10 @@ def _why_none_serves(refused: list[Refused]) -> str:
     first = refused[0] if refused else None
     if first is not None and first.remedy is not None and len({each.message for each in refused}) == 1:
         return f"{first.message} {first.remedy}"
-    return (
-        f"The model fits on none of the {len(refused)} ways to serve it. "
-        f"{'' if first is None else f'{first.way}: {first.message} '}"
-        "Allow more devices a replica (--tp, --pp), larger ones (--on), or fewer bits (--weights i4 --kv f8e4m3)."
-    )
+    usual = "Allow more devices a replica (--tp, --pp), larger ones (--on), or fewer bits (--weights i4 --kv f8e4m3)."
+    if first is None:
+        return f"There is no way to serve it. {usual}"
+    return f"None of the {len(refused)} ways to serve it can be. {first.way}: {first.message} {first.remedy or usual}"
 
 
 def _why_not(
@@ -865,4 +939,5 @@ def _why_not(
         more = "" if lightest is None else f" Say --max-power {ceil(lightest)}W, or ask for less."
         return f"The power binds: {known}, and {search.most_watts:,.0f} W may be drawn.{more}"
     last = rejected[-1] if rejected else "none was tried."
-    return f"No simulation met the objectives. The last: {last} Allow more in --slo, or more in --max-devices."
+    more = "count another signal (--scale-by)" if search.autoscale else "more in --max-devices"
+    return f"No simulation met the objectives. The last: {last} Allow more in --slo, or {more}."

@@ -197,6 +197,7 @@ _PLAN = (
     Column(key="count", heading="devices", exact=True),
     *_HOW,
     Column(key="replicas", heading="replicas", exact=True),
+    Column(key="held", heading="held", unit="1"),
     Column(key="readers", heading="readers", exact=True),
     Column(key="reader_tp", heading="their TP", exact=True),
     Column(key="max_num_seqs", heading="at once", exact=True),
@@ -280,7 +281,8 @@ def _table(columns: tuple[Column, ...], document: Mapping[str, Any]) -> ReportTa
         pool = {key: row[key] if row.get("readers") else None for key in ("readers", "reader_tp")}
         drafts = row.get("drafting")
         drafted = {"drafts": f"{drafts['draft']} × {drafts['length']}" if drafts else None}
-        return {**row, **some, **pool, **drafted}
+        held = {"held": row["autoscaled"]["mean_replicas"] if row.get("autoscaled") else None}
+        return {**row, **some, **pool, **drafted, **held}
 
     rows = tuple(shown(row) for row in document["plans"])
     return ReportTable(columns=filled(columns, rows), rows=rows)
@@ -336,6 +338,13 @@ def _facts(plan: Mapping[str, Any]) -> Iterator[Fact]:
     spare = f", {plan['spare']} of them spare" if plan["spare"] else ""
     step = f", {plan['max_num_batched_tokens']:,} tokens a step" if plan.get("max_num_batched_tokens") else ""
     yield "replicas", str(plan["replicas"]), f"{plan['max_num_seqs']} sequences at once{step}{spare}"
+    if scaled := plan.get("autoscaled"):
+        signal = {"requests": "requests", "waiting": "requests that wait", "cache": "of its cache in use"}
+        each = f"{scaled['target']:g} {signal[scaled['signal']]} each"
+        hours = f"{scaled['replica_hours']:,.4g} replica-hours in {scaled['hours']:,.3g} h"
+        said = f"of {scaled['least']} to {scaled['most']} replicas, for {each}; {hours}"
+        words = f"{said}, with cold starts of {scaled['cold_start_s']:g} s"
+        yield "held", f"{scaled['mean_replicas']:.3g} on average", words
     if plan.get("drafting"):
         drafts = plan["drafting"]
         varying = f" ± {drafts['spread']:g}" if drafts["spread"] else ""

@@ -116,6 +116,12 @@ def test_each_tool_s_form_becomes_the_same_requests(tmp_path, entries, whole, fo
     assert repeated_tokens(again) == repeated_tokens(trace)
 
 
+def test_what_was_said_stays_readable_in_a_written_trace(tmp_path):
+    said = "ἀρχή, 始まり"
+    (line,) = written_trace(read(tmp_path, {"messages": [{"role": "user", "content": said}], "max_tokens": 3}))
+    assert said in line
+
+
 def test_calls_that_opentelemetry_saw_wait_for_the_one_that_had_ended(tmp_path):
     def span(start, end, tokens):
         used = [{"key": "gen_ai.usage.input_tokens", "value": {"intValue": str(tokens)}},

@@ -13,6 +13,7 @@ from fakes.sshd import WHY_NOT, start_sshd
 from inferometer.core import notices
 from inferometer.core.errors import PlaceError
 from inferometer.core.job import Job, JobModel
+from inferometer.hub.places import following
 from inferometer.hub.places import ssh as setup
 from inferometer.hub.places.base import resolve
 
@@ -137,6 +138,7 @@ def test_a_new_device_gets_our_code_and_no_other_time(sshd, tmp_path, monkeypatc
 @pytest.mark.slow
 def test_a_lost_connection_costs_nothing_and_the_same_job_is_picked_up(sshd, root, tmp_path, monkeypatch):
     monkeypatch.setattr(setup, "_LOOK_S", 0.05)
+    monkeypatch.setattr(following, "_WAITS_S", (0.05,))
     work = packed(one_layer(tmp_path), LONG)  # it is not over before the connection is lost, however slow all this is
     told = []
     address = sshd.address(root=root, python=sys.executable, patience="0.1s")

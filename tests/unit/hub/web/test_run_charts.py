@@ -14,7 +14,14 @@ from inferometer.measure.bench.compare import compare
 from inferometer.store.values import RunRow
 from inferometer.understand.view.charts.layers import kind_chart, layer_chart, memory_chart, memory_parts, unit_chart
 from inferometer.understand.view.charts.roofline import roofline
-from inferometer.understand.view.charts.samples import difference_chart, histogram, percentiles, run_trend, token_trend
+from inferometer.understand.view.charts.samples import (
+    difference_chart,
+    histogram,
+    percentiles,
+    run_trend,
+    times_histogram,
+    token_trend,
+)
 from inferometer.understand.view.drawing import layers_svg
 from inferometer.understand.view.page import page_of
 from unit.hub.web.samples import decoder, network
@@ -58,6 +65,19 @@ def test_every_reading_is_in_a_bin_but_those_far_out_which_are_counted():
     assert "1 beyond" in spec["title"]["subtitle"]
 
 
+@pytest.mark.parametrize(
+    ("times", "wide"), [((3.0,), 0.03), ((5.0,) * 9, 0.05), ((0.0, 0.0), 1e-9), ([*range(50)], 49 / 14)]
+)
+def test_bars_stand_edge_to_edge_from_the_least_and_each_counts_what_lies_in_it(times, wide):
+    bars = times_histogram("t", times, "")["layer"][0]["data"]["values"]
+    lows, highs = ([bar[end] for bar in bars] for end in ("low", "high"))
+    assert [high - low for low, high in zip(lows, highs, strict=True)] == pytest.approx([wide] * len(bars))
+    assert (lows[0], lows[1:]) == (min(times), highs[:-1])
+    within = [sum(low <= time < high for time in times) for low, high in zip(lows, highs, strict=True)]
+    within[-1] += sum(time >= highs[-1] for time in times)
+    assert [bar["count"] for bar in bars] == within
+
+
 def test_equal_readings_and_a_single_one_can_be_drawn():
     profile = network()
     for samples in ((0.5,) * 20, (0.5,)):
@@ -88,6 +108,15 @@ def test_memory_parts_sum_to_the_peak_and_never_go_below_nothing():
     assert sum(row["bytes"] for row in values(memory_chart(decoder()))) == 2_000_000
     with pytest.raises(DomainError):
         memory_chart(replace(network(), summary=replace(network().summary, peak_memory_bytes=None)))
+
+
+def test_a_device_s_memory_has_a_cache_for_each_of_the_batch_and_its_share_of_all():
+    one = decoder()
+    for batch, count in ((3, 1), (1, 2), (4, 8)):
+        shared = replace(one, workload=replace(one.workload, batch=batch), device=replace(one.device, count=count))
+        weights, cache = 1_000_000 // count, 1024 * 49 * batch // count
+        rest = 2_000_000 - weights - cache
+        assert memory_parts(shared) == {"weights": weights, "KV cache": cache, "activations and the rest": rest}
 
 
 def test_no_line_of_a_trend_joins_two_machines():

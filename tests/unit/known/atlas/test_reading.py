@@ -80,6 +80,14 @@ def test_a_wrong_line_is_set_aside_with_its_reason_and_the_rest_is_taken(line, r
     assert reason in aside.reason
 
 
+@pytest.mark.parametrize(("days", "taken"), [(29, 2), (31, 1)])
+def test_a_step_takes_less_than_a_month(tmp_path, days, taken):
+    reading = _read(
+        tmp_path, f"{TIDY}pi,resnet50,litert,forward,{days * 86400},s,1,,\npi,resnet50,litert,forward,1,s,1,,\n"
+    )
+    assert len(reading.table) == taken
+
+
 def test_the_same_figure_published_twice_counts_once(tmp_path):
     row = "pi,resnet50,litert,forward,11,ms,1,,\n"
     reading = _read(tmp_path, f"{TIDY}{row}pi,resnet50,litert,forward,12,ms,1,,\n{row}")

@@ -36,7 +36,15 @@ from inferometer.measure.prepare.proof import (
     of_file_and_engine,
     runs_here,
 )
-from inferometer.measure.prepare.run import Prepared, PrepareRequest, StepResult, _carried_out, _finished, _notes
+from inferometer.measure.prepare.run import (
+    CarriedOut,
+    Prepared,
+    PrepareRequest,
+    StepResult,
+    _carried_out,
+    _finished,
+    _notes,
+)
 from inferometer.measure.prepare.search import Found, _beats, _measures
 from inferometer.measure.prepare.steps import step_named
 from inferometer.measure.run.inputs import make_inputs
@@ -520,7 +528,7 @@ def chain_of(*names, optional=(), **more):
 @pytest.fixture
 def steps(monkeypatch, tmp_path):
     """Carries steps out in a table: what each was made of, what it was compared with; `wrong` and `failing` names."""
-    told = SimpleNamespace(made=[], proven=[], wrong=set(), failing=set(), slower=set())
+    told = SimpleNamespace(made=[], proven=[], whole=[], wrong=set(), failing=set(), slower=set())
 
     def carry(step, order, _folder):
         if step.name in told.failing:
@@ -528,8 +536,9 @@ def steps(monkeypatch, tmp_path):
         told.made.append((step.name, order.source.name, order.calibration, dict(order.options), order.threads))
         return carrying_out.Made(path=Path(step.name), bytes=5, seconds=1.0, cached=False, notes=("n",))
 
-    def measured(_proving, before, after):
+    def measured(_proving, before, after, *, shape):
         told.proven.append((before.path.name, after.path.name))
+        told.whole.append(shape)
         verdict = "slower" if after.path.name in told.slower else "faster"
         return MeasuredGain(gain=2.0, low=1.5, high=2.5, verdict=verdict, reason="r", profile=None)
 
@@ -545,12 +554,14 @@ def steps(monkeypatch, tmp_path):
 
 def carried(chain, *, force=False, target="onnxruntime"):
     request = PrepareRequest(model="m.onnx", runtime=target, force=force, seed=4)
-    return _carried_out(chain, request, proving(), engine(target), Path())
+    done = _carried_out(chain, request, proving(), engine(target), Path())
+    return list(done.steps), done.last, done.right, done.whole
 
 
 def test_each_step_takes_what_the_last_kept_one_left_and_is_compared_with_what_ran_before(steps):
     steps.slower = {"b"}
-    results, last, right = carried(chain_of("a", "b", "c", optional=("b",)))
+    results, last, right, whole = carried(chain_of("a", "b", "c", optional=("b",)))
+    assert (whole, steps.whole) == (None, [True, False, False])
     assert [(name, source) for name, source, *_ in steps.made] == [("a", "m.onnx"), ("b", "a"), ("c", "a")]
     assert steps.proven == [("m.onnx", "a"), ("a", "b"), ("a", "c")]
     assert [row.kept for row in results] == [True, False, True]
@@ -570,16 +581,25 @@ def test_each_step_takes_what_the_last_kept_one_left_and_is_compared_with_what_r
 
 def test_what_no_engine_opens_yet_is_on_the_way_and_the_original_stays_the_measure(steps):
     first, second = chain_of("a", "b")
-    results, last, _ = carried((replace(first, gives="pt2"), replace(second, gives="openvino")), target="openvino")
+    results, last, _, _ = carried((replace(first, gives="pt2"), replace(second, gives="openvino")), target="openvino")
     assert [row.verdict for row in results] == ["on the way", "faster"]
     assert steps.proven == [("m.onnx", "b")]
     assert last.runtime == "openvino"
 
 
+def test_what_was_measured_against_the_original_at_the_end_of_the_chain_is_the_gain_of_the_whole(steps):
+    *_, whole = carried(chain_of("a"))
+    assert (whole.gain, steps.whole) == (2.0, [True])
+    steps.slower = {"a"}
+    *_, whole = carried(chain_of("a", optional=("a",)))
+    assert whole is None, "it was left out"
+
+
 @pytest.mark.parametrize(("force", "left"), [(False, "a"), (True, "b")])
 def test_a_needed_step_that_is_wrong_ends_the_chain(steps, force, left):
     steps.wrong = {"b"}
-    results, last, right = carried(chain_of("a", "b", "c"), force=force)
+    results, last, right, whole = carried(chain_of("a", "b", "c"), force=force)
+    assert (whole is None) == force, "it would be of the step before"
     assert [(row.name, row.verdict, row.kept) for row in results] == [("a", "faster", True), ("b", "wrong", False)]
     assert (last.path.name, right) == (left, False)
     assert results[1].notes == ("n", "off")
@@ -589,7 +609,7 @@ def test_an_optional_step_that_is_wrong_fails_or_lacks_its_tool_is_left_out(step
     steps.wrong, steps.failing = {"a"}, {"b"}
     chain = chain_of("a", "b", "c", "d", optional=("a", "b", "d"))
     lacking = replace(chain[3], packages=("no",), modules=("no_such_module",))
-    results, last, right = carried((*chain[:3], lacking))
+    results, last, right, _ = carried((*chain[:3], lacking))
     assert [(row.name, row.verdict, row.kept) for row in results] == [
         ("a", "wrong", False), ("b", "failed", False), ("c", "faster", True),
     ]  # fmt: skip
@@ -612,7 +632,7 @@ def result(name="a", **given):
     return StepResult(name=name, **{**values, **given})
 
 
-def finished(monkeypatch, tmp_path, *, last=None, right=True, here=True, **asked):
+def finished(monkeypatch, tmp_path, *, last=None, right=True, here=True, whole=None, **asked):
     source = file_of(tmp_path / "m.gguf", b"12345")
     made = file_of(tmp_path / "cache" / "model.ort", b"123")
     total = MeasuredGain(gain=3.0, low=2.0, high=4.0, verdict="faster", reason="", profile=None)
@@ -624,7 +644,7 @@ def finished(monkeypatch, tmp_path, *, last=None, right=True, here=True, **asked
     request = PrepareRequest(model="resnet50", runtime="onnxruntime", quantise="i8", **asked)
     rows = [result(drift=0.1), result("b", drift=0.2), result("c", drift=0.3, verdict="on the way"),
             result("d", drift=0.4, kept=False, verdict="slower")]  # fmt: skip
-    return _finished(request, where, rows, candidate, right=right), calls
+    return _finished(request, where, CarriedOut(steps=tuple(rows), last=candidate, right=right, whole=whole)), calls
 
 
 def test_the_whole_is_measured_against_the_original_and_written(monkeypatch, tmp_path):
@@ -644,6 +664,12 @@ def test_the_whole_is_measured_against_the_original_and_written(monkeypatch, tmp
         "i8",
     )
     assert [row["name"] for row in document["steps"]] == ["a", "b", "c", "d"]
+
+
+def test_what_the_last_step_measured_against_the_original_is_not_measured_again(monkeypatch, tmp_path):
+    known = MeasuredGain(gain=5.0, low=4.0, high=6.0, verdict="faster", reason="", profile=None)
+    found, calls = finished(monkeypatch, tmp_path, whole=known)
+    assert (found.measured_gain, found.measured_low, found.measured_high, calls) == (5.0, 4.0, 6.0, [])
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,7 @@ from inferometer.engines.order import ToolOrder
 from inferometer.formats import synth
 from inferometer.formats.resolve import read
 from inferometer.known.engines import engine
-from inferometer.measure.prepare import carrying_out, proof, run
+from inferometer.measure.prepare import carrying_out, child, proof, run
 from inferometer.measure.prepare import search as searching
 from inferometer.measure.prepare.artifact import source_of
 from inferometer.measure.prepare.calibration import ports_of, write_calibration
@@ -37,9 +37,14 @@ CONTRACT = {"name", "tool", "bytes", "verified", "drift", "predicted_gain", "mea
 
 
 @pytest.fixture(autouse=True)
-def _here(monkeypatch):
-    """Engines take a second to import in each process of their own: this one has them."""
+def _here(monkeypatch, tmp_path):
+    """Engines and tools take a second to import in each process of their own: this one has them.
+
+    What they make is kept apart: in the folder of all workers lie also the files that others are just making.
+    """
     monkeypatch.setattr(running, "isolated", measured_here)
+    monkeypatch.setattr(carrying_out, "_child", lambda step, order, *_: child.carry_out(step.work, order))
+    monkeypatch.setenv("INFEROMETER_CACHE", str(tmp_path / "cache"))
 
 
 @pytest.fixture(name="network")

@@ -40,10 +40,11 @@ def proven(monkeypatch, *, measured=GAIN, status="verified", reason=None, here=T
     check = Verification(status=status, rms_rel=0.5, tolerance="1 %", reason=reason)
     monkeypatch.setattr(run, "predicted_gain", lambda *_: None)
     monkeypatch.setattr(run, "verified", lambda *_: check)
-    monkeypatch.setattr(run, "measured_gain", lambda *_: measured)
+    monkeypatch.setattr(run, "measured_gain", lambda *_, **__: measured)
     made = Made(path=Path("x"), bytes=10, seconds=2.0, cached=True, notes=("made",))
     after = ProvedFile(path=Path("x"), runtime=runtime)
-    return run._proven(step, made, SimpleNamespace(here=here), ProvedFile(path=Path("o"), runtime="r"), after)
+    before = ProvedFile(path=Path("o"), runtime="r")
+    return run._proven(step, made, SimpleNamespace(here=here, original=before), before, after)[:2]
 
 
 def test_a_row_says_what_was_proven_and_measured(monkeypatch):

@@ -15,7 +15,7 @@ from inferometer.core.traffic.traces import read_trace
 from inferometer.measure.bench.compare import compare
 from inferometer.understand.view.charts.load_tests import chart_names, load_chart
 from inferometer.understand.view.exports import markdown, profile_csv
-from inferometer.understand.view.load_tests import level_table, load_document, load_result, remarks_of
+from inferometer.understand.view.load_tests import level_table, load_document, load_result, remarks_of, trace_card
 
 
 @pytest.fixture(scope="module")
@@ -129,3 +129,26 @@ def test_the_page_and_the_one_file_report_show_it(profile, monkeypatch):
     page = one_file(run, profile)
     assert "What the load test found" in page
     assert "Phases" not in page.partition("<script")[0]
+
+
+def test_a_card_says_what_a_trace_is_like(tmp_path):
+    path = tmp_path / "talks.jsonl"
+    lines = (
+        {"session": "a", "turn": 0, "at_s": 0, "input_tokens": 100, "output_tokens": 10},
+        {"session": "a", "turn": 1, "after": ["a/0"], "wait_s": 1, "input_tokens": 200, "output_tokens": 20},
+        {"session": "b", "turn": 0, "at_s": 10, "input_tokens": 60, "output_tokens": 30},
+    )
+    path.write_text("\n".join(map(json.dumps, lines)), encoding="utf-8")
+    card = trace_card(read_trace(path))
+    assert card.facts == (
+        ("requests", "3", "0.2 sessions/s in 10 s"), ("sessions", "2", "1.5 requests each"),
+        ("prompts", "120 tokens", "at most 200"), ("answers", "20 tokens", "on average"),
+        ("repeated", "31%", "of the prompts: what a cache without end would have"),  # 110 of 360
+    )  # fmt: skip
+    assert (card.text, card.sources) == (None, ())
+    path.write_text(
+        json.dumps({"messages": [{"role": "user", "content": "a" * 40}], "max_tokens": 9}), encoding="utf-8"
+    )
+    card = trace_card(read_trace(path))
+    assert card.facts[0] == ("requests", "1", "it does not say when: --rate says it")
+    assert card.text.startswith("Four letters were counted as a token")

@@ -28,9 +28,9 @@ from inferometer.predict.price.deviations import (
 if TYPE_CHECKING:
     from inferometer.known.atlas.measurement import PublishedMeasurement
 
-DEVICE_OUT, FAMILY_OUT, MODEL_OUT, BOTH_OUT, SOURCE_OUT, FEW, SEEN = (
-    "device left out", "family left out", "model left out", "device and model left out", "source left out",
-    "calibrated from a few models", "in the fit",
+DEVICE_OUT, FAMILY_OUT, MAKER_OUT, MODEL_OUT, BOTH_OUT, SOURCE_OUT, FEW, SEEN = (
+    "device left out", "family left out", "engine's rows of the maker left out", "model left out",
+    "device and model left out", "source left out", "calibrated from a few models", "in the fit",
 )  # fmt: skip
 EVERY = (
     "every source"  # the dataset and the engine of rows that are judged together, by what stood behind their answers
@@ -40,7 +40,7 @@ EVIDENCE = (
 )  # fmt: skip
 _FEW_MODELS = {"timm": 20}  # models that a device is calibrated from; elsewhere ten
 _TEN = 10  # models that somebody measures to calibrate a device, as `calibrate --from which` proposes
-WAYS = (DEVICE_OUT, FAMILY_OUT, MODEL_OUT, BOTH_OUT, SOURCE_OUT, FEW, SEEN)
+WAYS = (DEVICE_OUT, FAMILY_OUT, MAKER_OUT, MODEL_OUT, BOTH_OUT, SOURCE_OUT, FEW, SEEN)
 
 
 @frozen
