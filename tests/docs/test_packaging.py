@@ -9,6 +9,7 @@ import tarfile
 import tomllib
 import venv
 import zipfile
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -23,34 +24,47 @@ SITE = "import sysconfig; print(sysconfig.get_path('purelib'))"
 
 
 @pytest.fixture(scope="module")
-def built():
-    """Both files, made in this environment: nothing is downloaded."""
+def wheel():
+    (made,) = built("wheel").glob("*.whl")
+    return made
+
+
+@pytest.fixture(scope="module")
+def sdist():
+    (made,) = built("sdist").glob("*.tar.gz")
+    return made
+
+
+def built(kind):
+    """Made in this environment: nothing is downloaded."""
     if find_spec("hatchling") is None:
         pytest.skip("needs hatchling")
-    return made_once("dist", build)
+    return made_once(kind, partial(build, kind))
 
 
-def build(folder):
-    command = [sys.executable, "-m", "hatchling", "build", "-d", str(folder)]
+def build(kind, folder):
+    command = [sys.executable, "-m", "hatchling", "build", "-t", kind, "-d", str(folder)]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
 
 
 @pytest.mark.slow
-def test_the_files_have_what_they_need_and_nothing_else(built):
-    (wheel,), (sdist,) = built.glob("*.whl"), built.glob("*.tar.gz")
-    names = zipfile.ZipFile(wheel).namelist()
-    shipped = {name for name in names if not name.startswith("inferometer-")}
+def test_the_wheel_has_all_of_the_package_and_nothing_else(wheel):
+    shipped = {name for name in zipfile.ZipFile(wheel).namelist() if not name.startswith("inferometer-")}
     ours = {
         path.relative_to(ROOT / "src").as_posix()
         for path in (ROOT / "src" / "inferometer").rglob("*")
         if path.is_file()
     }
     assert shipped == {name for name in ours if "__pycache__" not in name}
+    assert wheel.stat().st_size <= LARGEST
+
+
+@pytest.mark.slow
+def test_the_sdist_has_what_a_contributor_needs(sdist):
     with tarfile.open(sdist) as archive:
         tops = {name.split("/")[1] for name in archive.getnames() if "/" in name}
     assert {"src", "tests", "docs", "examples", "README.md", "LICENSE", "pyproject.toml"} <= tops
-    assert wheel.stat().st_size <= LARGEST
 
 
 def test_the_container_file_builds_from_what_the_project_has():
@@ -69,7 +83,7 @@ def test_the_container_file_builds_from_what_the_project_has():
 
 
 @pytest.fixture(scope="module")
-def installed(built, tmp_path_factory, roofs):
+def installed(wheel, tmp_path_factory, roofs):
     """Runs the command of an environment that has the wheel alone.
 
     What it depends on is lent by this one, since nothing is downloaded; so is what this machine was measured to reach.
@@ -86,7 +100,6 @@ def installed(built, tmp_path_factory, roofs):
         assert done.returncode == 0, done.stdout + done.stderr
         return done.stdout.strip()
 
-    (wheel,) = built.glob("*.whl")
     python = binaries / "python"
     printed(
         sys.executable, "-m", "pip", "--python", python, "install", "--no-deps", "--no-index", "--no-compile", wheel

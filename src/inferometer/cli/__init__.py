@@ -75,6 +75,11 @@ def main() -> None:
     arguments = sys.argv[1:]
     if arguments in (["--help"], ["-h"]) or (not arguments and not _completing()):
         sys.exit(_print_whole(front_page()))
+    import signal
+
+    interrupt = signal.getsignal(signal.SIGINT)  # a shell may have it ignored, which stays so
+    at_once = signal.SIG_DFL if interrupt is signal.default_int_handler else interrupt
+    signal.signal(signal.SIGINT, at_once)  # while nothing is done that may be kept, Ctrl-C ends without a traceback
     from inferometer.cli.said_before import listening, mark_of, said
 
     mark = mark_of(arguments) if arguments else None
@@ -89,7 +94,9 @@ def main() -> None:
     sys.unraisablehook = interrupted_again
     gc.set_threshold(100_000)  # values live as long as the command: to look for garbage among them takes a tenth of it
     with listening() if mark else nullcontext() as keep:
+        signal.signal(signal.SIGINT, interrupt)
         code = run(arguments)
+        signal.signal(signal.SIGINT, at_once)
         if keep and mark and code == 0:
             keep(mark)
     gc.freeze()  # at its end Python looks twice for garbage in all that was imported: a seventh of a prediction

@@ -36,7 +36,7 @@ from inferometer.predict.headline import (
 from inferometer.predict.memory.fit import capacity_of, peak_use, reserve_of
 from inferometer.predict.money import carbon_grams, hourly_price, million_usd
 from inferometer.predict.options import Options
-from inferometer.predict.parallel import replica_batch
+from inferometer.predict.parallel import of_draft, replica_batch
 from inferometer.predict.phases import (
     ONCE,
     PlanDevices,
@@ -209,7 +209,8 @@ class _Job:
         drafting = self.options.speculative
         if drafting is None:
             return [self._run("decode", sizes, site)]
-        draft = make_ready(drafting.draft, self.device, effects=self.effects, workload=self.workload, options=Options())
+        own = of_draft(self.workload)
+        draft = make_ready(drafting.draft, self.device, effects=self.effects, workload=own, options=Options())
         proposed = phase_of("draft", _priced(draft.plan, sizes, "draft"), draft.plan, site)
         checked = {**sizes, "query": drafting.length + 1, "logits": drafting.length + 1}
         self.notes.append(

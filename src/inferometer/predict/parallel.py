@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from inferometer.core.errors import DomainError
 from inferometer.core.frozen import frozen
 from inferometer.core.graph import Block, Graph, Op, Tensor
-from inferometer.core.workload import Parallel
+from inferometer.core.workload import Parallel, Workload
 from inferometer.predict.work.classes import class_of
 
 if TYPE_CHECKING:
@@ -65,6 +65,15 @@ def replica_batch(batch: int, parallel: Parallel) -> int:
             f"A batch of {batch} cannot be shared by dp={parallel.dp} replicas.", remedy="Use a larger batch or fewer."
         )
     return -(-batch // parallel.dp)  # rounded up: the others wait for the busiest
+
+
+def of_draft(workload: Workload) -> Workload:
+    """What a draft model is asked: it shares its layers as the model does, and has no experts of the model's to spread.
+
+    vLLM takes no other tensor parallelism for it than the model's (docs.vllm.ai, v1.spec_decode.draft_model:
+    _raise_if_draft_tp_mismatch). Each copy of attention has a draft of its own.
+    """
+    return replace(workload, parallel=replace(workload.parallel, ep=1))
 
 
 def require_plan(graph: Graph, parallel: Parallel) -> None:

@@ -10,7 +10,7 @@ from inferometer.core import Device, Memory, Sourced
 from inferometer.core.calibration import Calibration, Utilisation
 from inferometer.core.errors import DomainError, UnknownNameError
 from inferometer.core.traffic.lengths import Lengths
-from inferometer.core.workload import Precision
+from inferometer.core.workload import Parallel, Precision
 from inferometer.known import device as device_named
 from inferometer.known import link as link_named
 from inferometer.known.engines import engine, version_numbers
@@ -139,7 +139,7 @@ def test_a_model_that_is_too_large_says_how_many_devices_hold_it():
     assert serving._fewer_bytes(question, none).startswith("Use --tp 1,")
 
 
-def test_a_draft_lies_whole_on_every_device_and_gains_what_is_accepted(monkeypatch, question):
+def test_a_draft_shares_its_layers_as_the_model_does_and_gains_what_is_accepted(monkeypatch, question):
     """Of three drafted tokens, each accepted by half: 1 + 1/2 + 1/4 + 1/8 tokens a step."""
     asked = []
     drafts_memory = SimpleNamespace(weights_bytes=5.0, kv_bytes_per_token=0.5, windows=((8, 0.25),), state_bytes=7.0)
@@ -151,13 +151,14 @@ def test_a_draft_lies_whole_on_every_device_and_gains_what_is_accepted(monkeypat
         visible_bytes=1e3, usable_bytes=900.0, weights_bytes=100.0, activations_bytes=1.0, reserve_bytes=2.0,
         kv_bytes_per_token=3.0, block_tokens=16,
     )  # fmt: skip
-    drafts, held = serving._drafts(replace(question, options=drafting), memory)
+    split = replace(question.workload, parallel=Parallel(tp=2, dp=4, ep=8))
+    drafts, held = serving._drafts(replace(question, options=drafting, workload=split), memory)
     assert (drafts.length, drafts.gained, drafts.step) == (3, 1.875, "a step")
     assert held == replace(memory, weights_bytes=105.0, kv_bytes_per_token=3.5, windows=((8, 0.25),), state_bytes=7.0)
     (other,) = asked
     assert other.graph is draft
     assert (other.options.speculative, other.options.cached_prefix) == (None, 0)
-    assert (other.workload.parallel.devices, other.workload.precision) == (1, Precision())
+    assert (other.workload.parallel, other.workload.precision) == (Parallel(tp=2), Precision())
     assert serving._drafts(question, None) == (None, None)
 
 

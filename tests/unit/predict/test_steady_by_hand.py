@@ -142,9 +142,9 @@ class Step:
     def __init__(self):
         self.asked = []
 
-    def mixed_kernels(self, tokens, before, sequences, context, *, chunks=1.0):
+    def mixed_kernels(self, tokens, before, sequences, context, *, chunks=1.0, verified=1):
         self.asked.append((tokens, before, sequences, context, chunks))
-        return tokens * chunks + 1000 * sequences
+        return tokens * chunks + 1000 * sequences * verified
 
     def decode_kernels(self, sequences, context, *, verified=1):
         return np.asarray(context, float) * sequences * verified
@@ -191,7 +191,25 @@ def test_drafts_are_verified_together_and_cost_what_makes_them():
 
     assert (parts().decode, parts().gained) == (20.0 * 4 * 4, 2.5)
     assert parts(layers=8).drafting == 3 * 20.0 * 4 / 8
-    assert parts(step=SimpleNamespace(decode_seconds=lambda n, context: n * context)).drafting == 3 * 80.0
+    own = SimpleNamespace(decode_seconds=lambda n, context: n * context, dense=At(), prompt=At())
+    assert parts(step=own).drafting == 3 * 80.0
+    # Beside a prompt, too, all that is drafted is verified; and a model that drafts reads the prompt.
+    assert parts().own == 10 + 1000 * 3 * 4
+    assert parts(step=own).own - parts().own == parts(step=own).alone - parts().alone == 10 + 10
+    assert parts(step=own).full - parts().full == 40 + 4 * 10  # four prompts in a step
+
+
+class At:
+    def at(self, size, _before=0.0):
+        return size
+
+
+def test_a_step_that_reads_a_prompt_drafts_for_the_others_as_any_other():
+    """What a prompt adds to their steps is its own kernels: drafting is in both."""
+    slow = replace(PARTS, drafting=PARTS.drafting + 7.0)
+    base, drafted = (steady.steady_times(parts, costs()) for parts in (PARTS, slow))
+    assert drafted.extra == pytest.approx(base.extra)
+    assert drafted.own - base.own == pytest.approx(PARTS.steps * 1.5 * 7.0)
 
 
 def test_an_interval_is_of_its_own_spread_on_both_sides():

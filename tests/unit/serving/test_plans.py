@@ -722,6 +722,23 @@ def test_the_closed_form_of_drafts_is_what_is_simulated():
         assert figures.tpot_s.mean == pytest.approx(configuration.curve.tpot_s[0], rel=0.06)
 
 
+@pytest.mark.parametrize(("draft", "far"), [("eagle", 0.08), ("ngram", 0.08), ("qwen3-0.6b", 0.12)])
+def test_drafts_with_copies_of_attention_cost_the_same_in_closed_form_and_simulated(draft, far):
+    """Two ranks, one user at a time: nothing is drafted for nothing, and the experts verify what is drafted."""
+    (drafting,) = draftings(draft, (3,), 0.6)
+    asked = small_search(
+        model="qwen3-30b-a3b", devices=("nvidia-h200",), tp=(1,), dp=(2,), ep=(1,), sequences=(0,), tokens=(0,),
+        kv=(None,), weights=(None,), drafts=(drafting,), rate_per_s=0.02,
+    )  # fmt: skip
+    by_way = {(each.way.dp, each.way.drafting): each for each in search.all_configurations(asked)[0]}
+    plain, drafted = (by_way[2, way] for way in (None, drafting))
+    candidate = search._candidate(asked, drafted, 1)
+    _, figures = search._simulated(asked, candidate)
+    assert figures.tpot_s.mean == pytest.approx(drafted.curve.tpot_s[0], rel=far)
+    gained = sum(0.6**number for number in range(4))
+    assert drafted.curve.tpot_s[0] > plain.curve.tpot_s[0] / gained  # a step with drafts takes longer than one without
+
+
 def test_a_plan_says_its_formats_its_steps_and_what_it_was_told_of_drafts():
     drafts = draftings("eagle", (3,), 0.7, 0.1)
     answer = search.plan(small_search(objectives=(goal("tpot", 0.0065, 0.95),), drafts=drafts, kv=("f8e4m3",)))

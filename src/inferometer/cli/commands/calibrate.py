@@ -377,17 +377,13 @@ def print_calibrated(result: "JobResult", out: Path | None, form: str) -> None:
     _print_calibration(calibration, path, form)
 
 
-class _StoppedError(InferometerError):
-    exit_code = 130  # as every command that Ctrl-C ends
-
-
 def _print_outcome(job: "CalibrationJob", result: "CalibrationResult") -> None:
     outcome = result.outcome
     if outcome.interrupted:
-        raise _StoppedError(
-            f"Stopped. Kept: {counted(len(outcome.points), 'point')} and {counted(len(outcome.steps), 'step')}.",
-            remedy="Run the same command again to continue, or with --fresh to start again.",
-        )
+        stopped = KeyboardInterrupt()  # by Ctrl-C or SIGTERM: `cli.run` knows which
+        kept = f"{counted(len(outcome.points), 'point')} and {counted(len(outcome.steps), 'step')}"
+        stopped.add_note(f"Kept: {kept}. Run the same command again to continue, or with --fresh to start again.")
+        raise stopped
     done = counted(outcome.done, "case")
     say(f"{done} measured, {outcome.left} left out for lack of time, {len(outcome.skipped)} impossible.")
     if outcome.unspent_s > _UNSPENT * job.budget_s:

@@ -11,7 +11,7 @@ from inferometer.core.lazy import late
 from inferometer.core.workload import MOST, Workload
 from inferometer.known.engines import known_engine, memory_of, require_effects
 from inferometer.predict.options import Options
-from inferometer.predict.parallel import replica_batch
+from inferometer.predict.parallel import of_draft, replica_batch
 from inferometer.predict.ready import ReadyGraph, make_layout, make_ready
 from inferometer.predict.request import completed, goes_beyond, last_tokens, prefill_steps, start_tokens
 
@@ -142,7 +142,8 @@ def peak_use(ready: ReadyGraph, workload: Workload, options: Options) -> MemoryU
     most = max(uses, key=lambda candidate: candidate.total_bytes)
     if options.speculative is None:
         return most
-    draft = make_layout(options.speculative.draft, effects=ready.effects, workload=workload, options=Options())
+    own = of_draft(workload)
+    draft = make_layout(options.speculative.draft, effects=ready.effects, workload=own, options=Options())
     # It stays loaded and caches the same tokens; its steps run while the model waits, in the memory of the model's.
     beside = draft.residency.use({"batch": batch, "query": 1, "context": last - 1, "logits": 1}, first=False)
     return replace(

@@ -187,14 +187,14 @@ def gang_seconds(question: Question) -> tuple[SecondsGrid, SecondsGrid]:
 
 
 def _drafts(question: Question, memory: ServingMemory | None) -> tuple[Drafts | None, ServingMemory | None]:
-    """What a draft model adds: it lies whole on every device, with a cache of the same tokens."""
+    """What a draft model adds: it shares its layers as the model does (`of_draft`), with a cache of the same tokens."""
     drafting = question.options.speculative
     if drafting is None:
         return None, memory
     from inferometer.known.formulas.llm import speculative_tokens  # noqa: PLC0415 - only drafting needs it
 
     options = replace(question.options, speculative=None, cached_prefix=0, overrides={})
-    workload = replace(question.workload, parallel=Parallel(), precision=Precision())
+    workload = replace(question.workload, parallel=Parallel(tp=question.workload.parallel.tp), precision=Precision())
     drafter = served(replace(question, graph=drafting.draft, workload=workload, options=options))
     gained = float(speculative_tokens(acceptance=drafting.acceptance, draft_length=drafting.length))
     if memory is not None and drafter.memory is not None:

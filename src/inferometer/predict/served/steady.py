@@ -152,11 +152,13 @@ def kernel_parts(  # noqa: PLR0913 - an engine, its limits, and what is asked of
     while done < new:
         tokens = min(limits.tokens, new - done)
         before = 1 + traffic.cached + done
-        own += float(step.mixed_kernels(tokens, before, others, context))
-        alone += float(step.mixed_kernels(tokens, before, 0, 1.0))
+        drafted = _reading(drafts, tokens, before)
+        own += float(step.mixed_kernels(tokens, before, others, context, verified=verified)) + drafted
+        alone += float(step.mixed_kernels(tokens, before, 0, 1.0)) + drafted
         done, steps = done + tokens, steps + 1
     packed, tokens = max(1, limits.tokens // new), min(new, limits.tokens)  # whole prompts that fit into a step
     middle = 1.0 + traffic.cached + (new / 2 if new > limits.tokens else 0.0)
+    drafted = _reading(drafts, tokens, middle, packed)
     # A batch that begins together is at one place at a time, and steps grow with it: a mean over them, not the middle.
     contexts = traffic.prompt + np.array(_EIGHTHS) * traffic.generate
     return KernelParts(
@@ -173,8 +175,8 @@ def kernel_parts(  # noqa: PLR0913 - an engine, its limits, and what is asked of
         alone=alone,
         steps=steps,
         packed=packed,
-        full=float(step.mixed_kernels(tokens, middle, others, context, chunks=packed)),
-        empty=float(step.mixed_kernels(tokens, middle, 0, 1.0, chunks=packed)),
+        full=float(step.mixed_kernels(tokens, middle, others, context, chunks=packed, verified=verified)) + drafted,
+        empty=float(step.mixed_kernels(tokens, middle, 0, 1.0, chunks=packed)) + drafted,
         whole=float(np.mean(step.decode_kernels(n, contexts, verified=verified))),
         launches=step.launches,
         mixed=float(rules.mixed),
@@ -191,15 +193,23 @@ def _drafting(step: EngineStep, drafts: Drafts | None, sequences: int, context: 
     return float(drafts.length * drafts.step.decode_seconds(sequences, context))
 
 
+def _reading(drafts: Drafts | None, tokens: int, before: float, chunks: int = 1) -> float:
+    """What drafts by a model of its own reads the prompts too, but for their logits."""
+    if drafts is None or drafts.step is None:
+        return 0.0
+    step = drafts.step
+    return float(step.dense.at(float(chunks * tokens))) + chunks * float(step.prompt.at(float(tokens), before))
+
+
 def steady_times(parts: KernelParts, costs: StepCosts) -> SteadyTimes:
     """A decoding step and a prompt with the engine's own time, and what they make of a token and of a first token."""
     p, sequence_s, step_s = parts, costs.sequence_s.value, costs.step_s.value
     mixed = np.asarray(p.mixed) > 0
     eager = p.launches * costs.launch_s.value
-    beside = costs.kernels.value * (p.decode + p.drafting)
     riding = p.sequences / p.stages * sequence_s
-    attending = costs.context_s.value * p.cached
-    passing = beside + attending + step_s + riding
+    # What those who decode take in every step beyond their own kernels: their context, and drafting.
+    attending = costs.context_s.value * p.cached + costs.kernels.value * p.drafting
+    passing = costs.kernels.value * p.decode + attending + step_s + riding
     # Each stage of a pipeline has a host that prepares every step in it.
     decode = passing + costs.kernels.value * p.behind + (p.flowing - 1) * (step_s + riding)
 

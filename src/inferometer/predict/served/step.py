@@ -130,11 +130,13 @@ class EngineStep:
         slowest = max(most * (whole - head), least * (whole - head) + head)
         return max(0.0, flowing * slowest - whole)
 
-    def mixed_kernels(self, tokens: Any, before: Any, sequences: Any, context: Any, *, chunks: Any = 1.0) -> Any:
-        """As `mixed_seconds`, the kernels alone."""
+    def mixed_kernels(  # noqa: PLR0913 - chunks, and who decodes beside them
+        self, tokens: Any, before: Any, sequences: Any, context: Any, *, chunks: Any = 1.0, verified: int = 1
+    ) -> Any:
+        """As `mixed_seconds`, the kernels alone; `verified` tokens of each sequence that decodes."""
         q, n, many = np.asarray(tokens, float), np.asarray(sequences, float), np.asarray(chunks, float)
         cached = np.maximum(1.0, np.asarray(context, float))
-        kernels = self.dense(q * many + n) + self.logits(n + many)
+        kernels = self.dense(q * many + n * verified) + self.logits(n * verified + many)
         kernels = kernels + self.prompt(q, np.asarray(before, float)) * many
         return kernels + np.where(n > 0, self.decode(np.maximum(n, 1.0), cached), 0.0)
 

@@ -346,7 +346,7 @@ def ways(search: PlanSearch) -> list[Way]:
     Where nobody says, a pipeline is tried where the most devices share its layers already (it begins where a machine
     ends), experts that are shared out are tried beside those that every device has a slice of, and copies of attention
     where one latent serves all heads. Drafts are not tried in a pipeline: vLLM has none there (docs, "Speculative
-    Decoding"); nor with copies of attention, whose ranks are not simulated with them.
+    Decoding").
     """
     graph = model_graph(search.model)
     _require_context(search)
@@ -372,7 +372,7 @@ def ways(search: PlanSearch) -> list[Way]:
         for parallel in split
         for kv in search.kv
         for drafting in (None, *search.drafts)
-        if drafting is None or (parallel.get("pp", 1) == 1 and "dp" not in parallel)
+        if drafting is None or parallel.get("pp", 1) == 1
     ]
 
 

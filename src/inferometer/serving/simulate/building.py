@@ -45,7 +45,7 @@ def service_of(plan: SimulationPlan) -> tuple[Service, tuple[str, ...]]:
     """The service, and notes on what it is based on."""
     is_gang = _is_gang(plan)
     question = alone(plan.question, apart=is_gang)
-    pool, notes = _pool(plan, question, plan.replicas, _gang_memory(plan) if is_gang else None)
+    pool, notes = _pool(plan, question, plan.replicas, served(_of_ranks(plan)).memory if is_gang else None)
     if is_gang:
         pool, more = _gang(plan, pool, question)
         notes = (*notes, *more)
@@ -144,23 +144,25 @@ def _is_gang(plan: SimulationPlan) -> bool:
     return True
 
 
-def _gang_memory(plan: SimulationPlan) -> ServingMemory | None:
-    """What a rank has beside its share of the experts."""
+def _of_ranks(plan: SimulationPlan) -> Question:
+    """About all ranks at once, each with its share of the experts."""
     workload = plan.question.workload
     parallel = replace(workload.parallel, dp=plan.ranks, ep=workload.parallel.tp * plan.ranks)
-    return served(replace(plan.question, workload=replace(workload, parallel=parallel, batch=plan.ranks))).memory
+    return replace(plan.question, workload=replace(workload, parallel=parallel, batch=plan.ranks))
 
 
 def _gang(plan: SimulationPlan, pool: ReplicaPool, question: Question) -> tuple[ReplicaPool, tuple[str, ...]]:
     """Ranks that step together, each with its own limits; their experts are split as over so many devices of TP."""
     ranks, limits, workload = plan.ranks, pool.limits, question.workload
     parallel = replace(workload.parallel, tp=workload.parallel.tp * ranks, ep=plan.question.workload.parallel.ep)
-    what = served(question)
+    what, shared = served(question), served(_of_ranks(plan))
     times = GangTimes(
-        StepTimes(what.step, limits.tokens, limits.sequences), ranks,
+        # What drafts as a layer of the model has its share of the experts as they have theirs.
+        StepTimes(what.step, limits.tokens, limits.sequences, _speculation(plan, shared)), ranks,
         alone=gang_seconds(question)[0],
         together=gang_seconds(replace(question, workload=replace(workload, parallel=parallel))),
-        most=limits.tokens + limits.sequences, padded_up_to=what.rules.captured_up_to,
+        most=limits.tokens + limits.per_sequence * limits.sequences, padded_up_to=what.rules.captured_up_to,
+        per_sequence=limits.per_sequence,
     )  # fmt: skip
     words = (
         f"The {ranks} data-parallel ranks share the experts and step together, each with a queue, limits and a cache "

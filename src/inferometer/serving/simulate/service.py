@@ -50,7 +50,10 @@ def _step(ranks: Sequence[Replica], times: GangTimes, until: float) -> bool:
     if not any(planned):
         steps = _steps(ranks, until, seconds)
         if steps > 1:
-            middle = [(chunks, sequences, context + (steps - 1) / 2) for chunks, sequences, context in loads]
+            middle = [
+                (chunks, sequences, context + (rank.rate / sequences if sequences else 0.0) * (steps - 1) / 2)
+                for rank, (chunks, sequences, context) in zip(ranks, loads, strict=True)
+            ]
             seconds = times.step(middle)
     for rank, chunks in zip(ranks, planned, strict=True):
         if chunks:

@@ -173,7 +173,8 @@ class GangTimes:
     the ranks. `own` are a rank's times with all experts by itself (`alone`); instead of those, each rank computes its
     part of the experts for the tokens of all ranks, which are gathered before and scattered after (`together`: the
     experts' seconds, the messages'). The rank with the most tokens sets the time; in steps that are replayed as graphs,
-    up to `padded_up_to` tokens, the others are filled up to as many (vLLM, v1/worker/dp_utils.py).
+    up to `padded_up_to` tokens, the others are filled up to as many (vLLM, v1/worker/dp_utils.py). With drafts a
+    sequence brings `per_sequence` tokens to be verified, which the experts compute as any others.
     """
 
     def __init__(  # noqa: PLR0913 - its parts
@@ -185,8 +186,9 @@ class GangTimes:
         together: tuple[SecondsGrid, SecondsGrid],
         most: int,
         padded_up_to: int,
+        per_sequence: int = 1,
     ) -> None:
-        self._own, self._ranks, self._padded_up_to = own, ranks, padded_up_to
+        self._own, self._ranks, self._padded_up_to, self._per = own, ranks, padded_up_to, per_sequence
         sizes = np.arange(1, ranks * most + 2)
         experts, messages = together
         self._alone: list[float] = np.append(0.0, alone(sizes)).tolist()
@@ -194,7 +196,7 @@ class GangTimes:
 
     def step(self, loads: Sequence[RankLoad]) -> float:
         """Seconds of one step in which each rank reads its chunks and decodes its sequences."""
-        tokens = [_tokens(chunks) + sequences for chunks, sequences, _ in loads]
+        tokens = [_tokens(chunks) + self._per * sequences for chunks, sequences, _ in loads]
         whole = self._together[self._computed(max(tokens), sum(tokens))]
         return max(self._of_rank(load, own, whole) for load, own in zip(loads, tokens, strict=True) if own)
 

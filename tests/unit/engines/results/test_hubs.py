@@ -17,6 +17,20 @@ def test_the_estimate_says_which_statistic_of_the_runs_it_is(tmp_path):
         assert other.phase("forward").statistic == statistic
 
 
+@pytest.mark.parametrize(
+    ("stage", "phase"), [("first_load", "load"), ("warm_load", "warm_load"), ("compile", "compile")]
+)
+def test_what_happens_once_says_which_statistic_of_its_runs_it_is(tmp_path, stage, phase):
+    profile = parsed("qai_hub.json")
+    runs = [9e6, 2e6, 4e6]
+    for time, statistic in ((2e6, "min"), (4e6, "median"), (5e6, "mean"), (9e6, "max"), (3e6, None)):
+        profile["execution_summary"] |= {f"{stage}_time": time, f"all_{stage}_times": runs}
+        (read,) = taken(written(tmp_path, profile))
+        found = read.phase(phase)
+        assert (found.time_s, found.statistic) == (time / 1e6, statistic)
+        assert found.samples_s == (9.0, 2.0, 4.0)
+
+
 def test_layers_have_their_unit_and_the_sums_close():
     profile = only("qai_hub.json")
     forward = profile.phase("forward")

@@ -131,6 +131,11 @@ def test_a_gang_swaps_the_experts_of_a_rank_for_its_part_of_all_ranks():
     assert decoding(4, 3, 3) == pytest.approx(decode_s(4, 64.0) + 1.5 * (5e-5 * 12 - 1e-4 * 4))  # filled up: 3 × 4
     assert decoding(5, 5, 4) == pytest.approx(decode_s(5, 64.0) + 1.5 * (5e-5 * 14 - 1e-4 * 5))
     assert decoding(4, 0, 0) == decoding(4, 4, 4)  # ranks without work compute along
+    drafting = GangTimes(
+        own, 3, alone=alone, together=(experts, messages), most=64, padded_up_to=4, per_sequence=3
+    )  # fmt: skip
+    verified = drafting.step([([], 2, 64.0), ([], 1, 64.0), ([], 0, 0.0)])
+    assert verified == pytest.approx(decode_s(2, 64.0) + 1.5 * (5e-5 * 9 - 1e-4 * 6))  # three tokens of each
     heaviest = own.mixed([(20, 0)], 2, 64.0)
     loads = [([(20, 0)], 2, 64.0), ([(7, 8)], 2, 64.0), ([(6, 0), (5, 0)], 1, 64.0)]
     assert gang.step(loads) == pytest.approx(heaviest + 2.0 * (5e-5 * (38 + 5) - 1e-4 * 22))

@@ -1,6 +1,7 @@
 """The pages. Each reads the store or the catalog and fills a template; none computes anything itself."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import cache
 from typing import Any
 from urllib.parse import urlencode
 
@@ -295,6 +296,8 @@ class Pages(RunParts):
             rows=page.rows,
             machines=machine_names(page.rows),
             listing=listing,
+            adding=cache(listing.adding),  # rows name the same models and devices again and again
+            field_of=getattr,
             columns=COLUMNS,
             shown=listing.shown(page.rows),
             editable={row.id: _editable(row) for row in page.rows if may_change(request, row)},
