@@ -26,10 +26,11 @@ from scipy.optimize import least_squares
 from inferometer.core.device import Sourced
 from inferometer.core.engine import StepCosts
 from inferometer.core.errors import InferometerError
+from inferometer.core.statistics import EIGHT_IN_TEN
 from inferometer.known.atlas.shipped import load
 from inferometer.known.engines import version_numbers
 from inferometer.known.serving_costs import FILE, NUMBERS
-from inferometer.predict.served.steady import EIGHT_IN_TEN, KernelParts, request_seconds, steady_times, token_seconds
+from inferometer.predict.served.steady import KernelParts, request_seconds, steady_times, token_seconds
 from inferometer.understand.accuracy.atlas_file import of_a_start, parts_of, served_case
 
 DATASETS = ("aiconfigurator", "trtllm", "argonne", "rocm-vllm", "mlperf")

@@ -13,6 +13,9 @@ from functools import lru_cache
 from inferometer.core.errors import DomainError
 from inferometer.core.frozen import frozen
 
+# Standard deviations on each side that hold so many readings of a normal distribution.
+EIGHT_IN_TEN, NINE_IN_TEN = 1.2816, 1.645
+
 # Raw readings, and the statistics made of them. Each statistic has its name; one the sample cannot support is None.
 
 

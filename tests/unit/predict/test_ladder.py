@@ -20,6 +20,7 @@ from inferometer.core.calibration import (
 )
 from inferometer.core.device import DeviceShares
 from inferometer.core.errors import DomainError
+from inferometer.core.statistics import EIGHT_IN_TEN
 from inferometer.core.workload import Precision
 from inferometer.known import devices
 from inferometer.known.engines import engine as engine_named
@@ -27,7 +28,6 @@ from inferometer.known.engines import runtime_effects
 from inferometer.predict.ask import ask
 from inferometer.predict.price import ladder
 from inferometer.predict.price.deviations import (
-    EIGHT_IN_TEN,
     PARAMETERS,
     fitted_prior,
     known_deviations,

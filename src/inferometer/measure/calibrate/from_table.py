@@ -14,6 +14,7 @@ from inferometer.core.calibration import Calibration
 from inferometer.core.device import Device, Sourced
 from inferometer.core.errors import DomainError
 from inferometer.core.frozen import frozen
+from inferometer.core.statistics import EIGHT_IN_TEN
 from inferometer.known import device as device_named
 from inferometer.known.atlas.measurement import PublishedMeasurement, SetAside
 from inferometer.known.atlas.reading import read_atlas
@@ -26,15 +27,7 @@ from inferometer.measure.calibrate.priors.own import own_levels, own_variances
 from inferometer.measure.calibrate.priors.stack import StackCase, log_times, stack_of
 from inferometer.predict.basis.files import own_folder, write_calibration
 from inferometer.predict.price.class_figures import with_class_figures
-from inferometer.predict.price.deviations import (
-    EIGHT_IN_TEN,
-    PARAMETERS,
-    half_of,
-    known_deviations,
-    known_unit,
-    spread_of,
-    was_seen,
-)
+from inferometer.predict.price.deviations import PARAMETERS, half_of, known_deviations, known_unit, spread_of, was_seen
 from inferometer.predict.published_rows import impossible
 
 if TYPE_CHECKING:

@@ -28,7 +28,7 @@ from inferometer.core.frozen import frozen
 from inferometer.core.kept import Kept
 from inferometer.core.profile import Environment, Phase, Profile
 from inferometer.core.settings import learns
-from inferometer.core.statistics import student_quantile
+from inferometer.core.statistics import EIGHT_IN_TEN, student_quantile
 from inferometer.core.units import counted
 from inferometer.core.workload import Workload
 from inferometer.known.engines import require_effects
@@ -56,7 +56,6 @@ _NOISE = 0.03  # what the same profile differs by from one quiet time to another
 _CHANGED = 0.12  # what an engine's new version or a governor adds to that
 _LEAST = 0.2  # of the predicted work: a step that was shorter than its overheads says no more than that
 _ENOUGH = 10  # lines that say by themselves how wide an interval is
-_EIGHT_IN_TEN = 1.2816  # standard deviations on each side that hold 80 % of normal readings
 _MEDIAN = pi / 2  # times the variance of a mean that a median has, for which one odd model moves nothing
 _SIGMA = 1.4826  # times the middle distance from the median, a normal distribution's standard deviation
 # In the environment of a calibration, by phase: the logarithm of what the whole models beside its probes share.
@@ -202,7 +201,7 @@ def _predicted(phase: Phase) -> dict[str, Any]:
     return {
         "predicted_s": phase.time_s,
         "overhead_s": phase.streams.get("overhead", 0.0),
-        "spread": wide / (2 * _EIGHT_IN_TEN),
+        "spread": wide / (2 * EIGHT_IN_TEN),
     }
 
 
@@ -300,7 +299,7 @@ class Scatter:
 
     def student(self) -> float:
         """How much wider than a normal distribution's an interval is that so few models tell."""
-        return student_quantile(0.8, self.freedom) / _EIGHT_IN_TEN
+        return student_quantile(0.8, self.freedom) / EIGHT_IN_TEN
 
 
 def scatter_of(models: Sequence[str], errors: Any, spread: float, *, levelled: bool) -> Scatter:
@@ -369,7 +368,7 @@ def correction_of(
         # of the diagonal.
         off = np.abs(inverse @ beyond) / np.sqrt(np.diag(inverse))
         # a handful of lines may agree or scatter by chance: they change the width by no more than five times
-        wide *= float(np.clip((1 + 1 / len(errors)) * np.quantile(off, 0.8) / _EIGHT_IN_TEN, 0.2, 5.0))
+        wide *= float(np.clip((1 + 1 / len(errors)) * np.quantile(off, 0.8) / EIGHT_IN_TEN, 0.2, 5.0))
     else:
         wide *= scatter.student()
     return Correction(

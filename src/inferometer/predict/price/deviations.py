@@ -21,6 +21,7 @@ import numpy as np
 
 from inferometer.core.frozen import frozen
 from inferometer.core.kept import Kept
+from inferometer.core.statistics import EIGHT_IN_TEN
 from inferometer.known.engines import known_engine
 from inferometer.predict.precision import is_autocast
 from inferometer.predict.price.likeness import alike, expected_effect
@@ -41,7 +42,6 @@ _FEW_ROWS = 10  # published steps of an engine: fewer do not tell its kernels fr
 PARAMETERS = (*SHARED, *(f"{stream}:{name}" for stream in STREAMS for name in FITTED))
 
 ODDS = 9.0  # where log-odds end: a share of 0.9999
-EIGHT_IN_TEN = 1.2816  # standard deviations on each side that hold eight in ten readings of a normal distribution
 UNKNOWN_SPREAD = log(3.0)  # where nothing was left out to see
 ALIKE = {"tpu": "npu"}  # kinds of units that a fit of another stands in for
 WORTH_SAYING = 0.02  # of a model's time: a smaller effect changes no reading, and gets no note

@@ -18,9 +18,9 @@ from inferometer.core.binding import Binding
 from inferometer.core.calibration import Calibration, FormRates, KernelRates, Utilisation
 from inferometer.core.device import DeviceShares, Origin, is_local
 from inferometer.core.frozen import frozen
+from inferometer.core.statistics import EIGHT_IN_TEN, NINE_IN_TEN
 from inferometer.known.engines import known_engine
 from inferometer.predict.price.deviations import (
-    EIGHT_IN_TEN,
     UNKNOWN_SPREAD,
     FittedPrior,
     Standing,
@@ -32,7 +32,6 @@ from inferometer.predict.price.deviations import (
     spread_of,
 )
 from inferometer.predict.price.kernels import Curve, KernelCurve, Tables, kernel_curve, kernel_tables
-from inferometer.predict.price.price import NINE_IN_TEN
 from inferometer.predict.price.priors import prior_for
 from inferometer.predict.price.utilisation import residual_of, step_residual, tables_for
 from inferometer.predict.work.classes import FREE, MATRIX, fitted_class

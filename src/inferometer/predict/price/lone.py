@@ -16,9 +16,10 @@ import numpy as np
 from inferometer.core.dims import evaluate
 from inferometer.core.errors import DomainError
 from inferometer.core.frozen import frozen
+from inferometer.core.statistics import EIGHT_IN_TEN
 from inferometer.predict.price.hosts import WORTH_SAYING, waits_for_host
 from inferometer.predict.price.kernels import kernel_sizes
-from inferometer.predict.price.step import EIGHT_IN_TEN, StepPrice
+from inferometer.predict.price.step import StepPrice
 from inferometer.predict.work.polynomial import NAMES, Monomial, NotPolynomialError, coefficients
 from inferometer.predict.work.prepare import PARTS
 

@@ -13,13 +13,13 @@ import numpy as np
 
 from inferometer.core.errors import DomainError
 from inferometer.core.frozen import frozen
+from inferometer.core.statistics import NINE_IN_TEN
 
 if TYPE_CHECKING:
     from inferometer.core.device import Device, Sourced
     from inferometer.core.profile import Bound
 
 BOUNDS: tuple[Bound, ...] = ("compute", "memory", "link", "overhead")
-NINE_IN_TEN = 1.645  # standard deviations on each side that hold nine in ten readings of a normal distribution
 
 
 @frozen

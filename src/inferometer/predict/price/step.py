@@ -10,12 +10,11 @@ from typing import Any
 import numpy as np
 
 from inferometer.core.frozen import frozen
+from inferometer.core.statistics import EIGHT_IN_TEN
 from inferometer.predict.price.price import Levels, Priced, exposed_host, price_streams
 from inferometer.predict.price.rates import Rates
 from inferometer.predict.work.collect import OpRow
 from inferometer.predict.work.prepare import Quantities
-
-EIGHT_IN_TEN = 1.2816  # standard deviations on each side that hold eight in ten readings of a normal distribution
 
 
 @frozen

@@ -19,13 +19,13 @@ import numpy as np
 
 from inferometer.core.errors import DomainError
 from inferometer.core.frozen import frozen
+from inferometer.core.statistics import EIGHT_IN_TEN
 from inferometer.predict.served.step import EngineStep
 
 if TYPE_CHECKING:
     from inferometer.core.engine import ServingRules, StepCosts
     from inferometer.predict.served.memory import ServingMemory, StepLimits
 
-EIGHT_IN_TEN = 1.2816  # standard deviations on each side that hold so many readings
 _BUSIEST = 0.9  # of the time: as far as the formula of a queue holds with users who wait for their answers
 _EIGHTHS = (0.125, 0.375, 0.625, 0.875)  # of an answer: a step's time grows evenly with the context
 

@@ -12,6 +12,7 @@ from typing import Any
 
 from inferometer.core.errors import DomainError, InferometerError
 from inferometer.core.frozen import frozen
+from inferometer.core.statistics import EIGHT_IN_TEN
 from inferometer.known.atlas.measurement import PublishedMeasurement, SetAside
 from inferometer.known.atlas.reading import read_atlas
 from inferometer.known.serving_costs import fitted_number, fitted_on
@@ -21,7 +22,7 @@ from inferometer.predict.ask import ask
 from inferometer.predict.options import Options
 from inferometer.predict.question import Question
 from inferometer.predict.served.question import ServedReplica, served
-from inferometer.predict.served.steady import EIGHT_IN_TEN, Drafts, KernelParts, Traffic, held, kernel_parts
+from inferometer.predict.served.steady import Drafts, KernelParts, Traffic, held, kernel_parts
 
 # Published figures of serving engines as questions: what was served, on how many devices, for how many users.
 #

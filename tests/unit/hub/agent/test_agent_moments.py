@@ -607,7 +607,7 @@ def test_a_job_without_enough_memory_is_too_big(tmp_path, monkeypatch):
     def too_much(*_given):
         raise MemoryError
 
-    monkeypatch.setattr("inferometer.hub.places.requests.require_known", too_much)
+    monkeypatch.setattr("inferometer.hub.agent.carrying_out.require_known", too_much)
     found = carry_out(JOB, tmp_path, lambda _step: None)
     assert (found.ended, found.error_kind) == ("too-big", "EngineError")
 

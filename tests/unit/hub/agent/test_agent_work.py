@@ -39,7 +39,7 @@ LIMITS = JobLimits(
 def asked(monkeypatch):
     """What a verb was asked, by name; its files are as they should be."""
     heard = {}
-    monkeypatch.setattr("inferometer.hub.places.requests.require_known", lambda _job: None)
+    monkeypatch.setattr(carrying_out, "require_known", lambda _job: None)
     let_in = "inferometer.hub.agent.carrying_out.require_files"
     monkeypatch.setattr(let_in, lambda _job, _files, **how: heard.update(how) or ("compiled",))
     return heard
@@ -103,7 +103,7 @@ def test_a_calibration_is_made_with_all_that_was_asked(tmp_path, monkeypatch, ma
         heard.update(device=device, **more)
         return "job"
 
-    monkeypatch.setattr("inferometer.hub.places.requests.require_known", lambda _job: None)
+    monkeypatch.setattr(carrying_out, "require_known", lambda _job: None)
     monkeypatch.setattr(carrying_out, "JobResult", SimpleNamespace)
     for name, fake in (
         ("job.calibration_job", calibration_job), ("job.calibrate", calibrate),

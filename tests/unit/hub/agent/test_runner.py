@@ -40,7 +40,7 @@ def test_a_refusal_is_a_result(tmp_path):
 
 
 def test_a_fault_of_ours_is_a_result_with_its_traceback(tmp_path, monkeypatch):
-    monkeypatch.setattr("inferometer.hub.places.requests.request_of", lambda *_: 1 / 0)
+    monkeypatch.setattr("inferometer.hub.agent.carrying_out.request_of", lambda *_: 1 / 0)
     result = carry_out(replace(JOB, model=JobModel(name="resnet50")), tmp_path, lambda _: None)
     assert (result.ended, result.error) == ("failed", "ZeroDivisionError: division by zero")
     assert "Traceback" in result.log

@@ -62,9 +62,7 @@ def engine(monkeypatch):
     monkeypatch.setattr(f"{where}.circumstances", lambda _guard: {"cpu": "x"})
     monkeypatch.setattr("inferometer.measure.bench.guard.Guard", lambda: "guard")
     monkeypatch.setattr("inferometer.measure.run.child.runtime_named", lambda name: f"runtime {name}")
-    monkeypatch.setattr(
-        "inferometer.predict.basis.calibrations.host_setup", lambda _name: SimpleNamespace(versions={"e": "1"})
-    )
+    monkeypatch.setattr(jobs, "host_setup", lambda _name: SimpleNamespace(versions={"e": "1"}))
     monkeypatch.setattr(jobs, "begin_journal", lambda *given: seen.__setattr__("journal", given))
     return seen
 

@@ -8,12 +8,13 @@ import pytest
 
 import inferometer as im
 from inferometer.core.errors import DomainError
+from inferometer.core.statistics import EIGHT_IN_TEN
 from inferometer.known.atlas.shipped import load
 from inferometer.measure.calibrate.from_table import models_to_measure, save_fit
 from inferometer.measure.calibrate.priors.cases import cases_of
 from inferometer.measure.calibrate.priors.judged import DEVICE_OUT, FEW, judge_rows, sums_vector
 from inferometer.measure.calibrate.priors.stack import log_times, stack_of
-from inferometer.predict.price.deviations import EIGHT_IN_TEN, half_of, known_deviations, known_unit, model_effect
+from inferometer.predict.price.deviations import half_of, known_deviations, known_unit, model_effect
 
 NPU = "qualcomm-snapdragon-8-gen-3-npu"
 HEADER = ("device", "model", "engine", "weights", "activations", "batch", "image", "quantity", "figure", "figure_unit")

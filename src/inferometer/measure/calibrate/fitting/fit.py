@@ -18,6 +18,7 @@ import numpy as np
 from inferometer.core.calibration import Utilisation
 from inferometer.core.errors import DomainError
 from inferometer.core.frozen import frozen
+from inferometer.core.statistics import EIGHT_IN_TEN
 from inferometer.predict.price.utilisation import interpolate
 from inferometer.predict.work.classes import BIASED, FUSED, PLAIN
 
@@ -48,7 +49,6 @@ AXES_OF: dict[str, tuple[tuple[str, ...], ...]] = {
 }  # fmt: skip
 RISING = frozenset({"vector", "indexing"})  # of these, a larger op is never further from the peak
 LEAST_RESIDUAL = 0.02  # repeated measurements of one kernel differ by this much
-_EIGHT_IN_TEN = 1.2816  # standard deviations on each side that contain 80 % of normal readings
 _NODES = {1: 24, 2: 12, 3: 8, 4: 6}  # most grid points per axis, by the number of axes
 _FORMS = {  # of a class, that run other kernels: how many points a table of their own takes
     BIASED: 60,
@@ -270,7 +270,7 @@ def residual_spread(errors: Any) -> float:
     """The standard deviation whose 80 % interval contains 80 % of the errors (logarithms of ratios)."""
     if len(errors) == 0:
         return log(2.0)  # one point: nothing shows how far off another may be
-    wide = float(np.quantile(np.abs(errors), 0.8)) / _EIGHT_IN_TEN
+    wide = float(np.quantile(np.abs(errors), 0.8)) / EIGHT_IN_TEN
     few = 1 + 2 / len(errors)  # few errors understate their spread
     return max(LEAST_RESIDUAL, wide * few)
 

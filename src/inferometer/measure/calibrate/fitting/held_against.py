@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from inferometer.core.frozen import frozen
+from inferometer.core.statistics import NINE_IN_TEN
 from inferometer.measure.calibrate.fitting.fit import LEAST_RESIDUAL, class_for, residual_spread
 from inferometer.measure.calibrate.fitting.points import OpPoint, StepPoint, middle_steps
 from inferometer.measure.calibrate.fitting.subject import CalibrationSubject, graph_of_step, plan_of, workload_of
@@ -24,7 +25,6 @@ from inferometer.measure.calibrate.fitting.whole_models import FEWEST, models_ap
 from inferometer.measure.calibrate.probes.models import ProbeRun
 from inferometer.predict.basis.learned import stranger_to
 from inferometer.predict.basis.roof import roof_for
-from inferometer.predict.price.price import NINE_IN_TEN
 from inferometer.predict.price.priors import prior_for
 from inferometer.predict.question import Question
 from inferometer.predict.request import step_sizes
