@@ -214,7 +214,14 @@ async def _served(service: Any, model: str, address: tuple[str, int], speed: flo
     from inferometer.serving.mock.server import MockServer
 
     engine = MockEngine(service, time.perf_counter, speed=speed)
-    server = await MockServer(engine, model).serve(*address)
+    try:
+        server = await MockServer(engine, model).serve(*address)
+    except OSError as error:
+        where = f"{address[0]}:{address[1]}"
+        raise DomainError(
+            f"Nothing can be served at {where}: {error.strerror or error}.",
+            remedy="Choose another --port (0 is any that is free) or --host.",
+        ) from None
     host, port = server.sockets[0].getsockname()[:2]
     say(f"{model} is at http://{host}:{port}.")
     async with server, asyncio.TaskGroup() as tasks:
