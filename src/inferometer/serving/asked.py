@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from inferometer.predict.question import Question
 SERVED = fields_that(door="simulate")
 _WAYS = ("rate", "concurrency", "ramp", "trace")
+_MOST_REPLICAS = 65_536  # as of --replicas
 _DIGITS = 9  # of a whole number: tokens, adapters and replicas have fewer
 
 
@@ -203,9 +204,14 @@ def _shares(text: str | None) -> tuple[float, ...]:
 def _scaling(options: Mapping[str, Any]) -> Scaling | None:
     if options["autoscale"] is None:
         return None
+    remedy = "Write --autoscale 1:8:32 for 1 to 8 replicas with 32 requests each."
     replicas, _, load = options["autoscale"].rpartition(":")
-    least, most = _whole_numbers(replicas, "Write --autoscale 1:8:32.", least=2, most=2)
-    cold, target = _seconds(options["cold_start"]), _number(load, "autoscale")
+    if replicas.count(":") != 1:
+        raise DomainError(f"{options['autoscale'][:40]!r} is no least, most and load.", remedy=remedy)
+    least, most = _whole_numbers(replicas, remedy, least=2, most=2)
+    if most > _MOST_REPLICAS:
+        raise DomainError(f"There are at most {_MOST_REPLICAS:,} replicas, and not {most:,}.", remedy=remedy)
+    cold, target = _seconds(options["cold_start"]), _number(load, "autoscale", remedy)
     return Scaling(least=least, most=most, target=target, cold_start_s=cold or 0.0, signal=options["signal"])
 
 
@@ -255,7 +261,7 @@ def _numbers(text: str, name: str) -> list[float]:
     return [_number(part, name) for part in text.split(",")]
 
 
-def _number(text: str, name: str) -> float:
+def _number(text: str, name: str, remedy: str = "Write 4, or 1,2,4,8 for a sweep; --ramp takes 1:8.") -> float:
     try:
         number = float(text)
     except ValueError:
@@ -263,7 +269,7 @@ def _number(text: str, name: str) -> float:
     if not 0 < number <= MOST_RATE:
         raise DomainError(
             f"{text[:40]!r} is not a number for --{name}: it is above 0 and at most {MOST_RATE:,.0f}.",
-            remedy="Write 4, or 1,2,4,8 for a sweep; --ramp takes 1:8.",
+            remedy=remedy,
         )
     return number
 

@@ -2,6 +2,7 @@
 
 import csv
 import json
+import socket
 
 import pytest
 from click.testing import CliRunner
@@ -238,3 +239,24 @@ def test_the_mock_server_does_not_start_for_what_predict_refuses(monkeypatch, wo
     ]
     assert all(isinstance(error, DomainError) for error in refused), refused
     assert str(refused[0]) == str(refused[1])
+
+
+@pytest.mark.parametrize(
+    ("option", "needed"),
+    [
+        (("--cold-start", "5s"), "--autoscale"), (("--scale-by", "waiting"), "--autoscale"),
+        (("--max-loras", "2"), "--lora"), (("--prefill-tp", "2"), "--prefill-on"),
+    ],
+)  # fmt: skip
+def test_an_option_without_the_one_that_it_is_of_is_refused(option, needed):
+    asked = ["simulate", "llama-3.2-1b", "--on", "nvidia-l4", "--rate", "1", "--requests", "5", *option]
+    assert f"goes with {needed}" in str(CliRunner().invoke(cli, asked).exception)
+
+
+def test_a_port_that_is_taken_is_told():
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = str(taken.getsockname()[1])
+        asked = ["simulate", "llama-3.2-1b", "--on", "nvidia-l4", "--serve", "--port", port]
+        found = CliRunner().invoke(cli, asked).exception
+    assert isinstance(found, DomainError)
+    assert f"served at 127.0.0.1:{port}" in found.message

@@ -180,6 +180,11 @@ def test_what_is_not_streamed_comes_whole_and_pages_are_there():
         ({"max_tokens": 3}, 400, "messages"),
         ({**CHAT, "model": "other"}, 404, "does not exist"),
         ({**CHAT, "max_tokens": 9000}, 400, "too_long"),
+        ({**CHAT, "max_tokens": 0}, 400, "max_tokens is 1 to"),
+        ({**CHAT, "max_tokens": -1}, 400, "max_tokens is 1 to"),
+        ({**CHAT, "max_tokens": 1e300}, 400, "max_tokens is 1 to"),  # its words took all memory
+        (b'{"messages": [], "max_tokens": 1e999}', 400, "cannot be read"),
+        (b"[" * 100_000, 400, "cannot be read"),
     ],
 )
 def test_what_cannot_be_answered_is_refused_in_words(body, status, why):

@@ -193,4 +193,4 @@ def test_options_are_those_of_the_search_and_none_goes_without_its_other(monkeyp
         assert isinstance(refused, DomainError)
         assert needed in refused.remedy
     frames = ["plan", "yolo11n", "--frames", "30", "--autoscale"]
-    assert "always there" in str(CliRunner().invoke(cli, frames).exception)
+    assert "devices that look at images" in str(CliRunner().invoke(cli, frames).exception)

@@ -46,6 +46,20 @@ _CHUNKS = "Tokens of a step to try, the chunks of prompts.  [default: engine's,2
 _SPREAD = "Standard deviation of the acceptance from request to request."
 _MOST_JOB_S, _MOST_USD = 10 * 366 * 86400.0, 1e6
 _COSTS = {name: FIELDS[name] for name in ("spot", "instance", "grid", "pue", "battery")}
+# What a plan for frames takes beside what it costs.
+_OF_FRAMES = {
+    "model",
+    "frames",
+    "streams",
+    "devices",
+    "runtimes",
+    "weights",
+    "image",
+    "max_watts",
+    "goal",
+    "form",
+    *_COSTS,
+}
 _DAY = "Loads of equal parts of a day, as shares of --rate, with as many replicas as each needs."
 _PRICES = "A CSV of your own prices: device,usd_per_hour, of one device."
 _INTERRUPTIONS = "Of a spot instance an hour, each --cold-start long: with --availability, spare replicas for them."
@@ -154,12 +168,12 @@ def command(model: str, form: str, **options: Any) -> None:
     misses an objective, until enough are confirmed. Exit code 1: there is no plan.
     With --frames, devices are compared by the time of one inference. docs/serving.md has worked cases.
     """
+    _refuse_without_effect(options)
     if not options["autoscale"]:
         refuse_given({"scale_by"}, "{} is of an autoscaler.", "Say --autoscale too.")
         if options["interruptions"] is None and options["regions"] is None:
             refuse_given({"cold_start"}, "{} is of replicas that come and go.", "Say --autoscale or --interruptions.")
     if options["frames"] is not None:
-        refuse_given({"autoscale"}, "{} is of servers: a device that looks at frames is always there.", "Leave it out.")
         _plan_edge(model, options, form)
         return
     if options["regions"] is not None:
@@ -178,6 +192,22 @@ def command(model: str, form: str, **options: Any) -> None:
         print_text(f"\n{options['tokens']} tokens in {job_s / 3600:,.4g} h cost {usd * job_s / 3600:,.2f} USD.")
     if options["launch"] is not None:
         _write_launch(options["launch"], model, answer)
+
+
+def _refuse_without_effect(options: dict[str, Any]) -> None:
+    """What would change nothing: options of servers for frames, of frames for servers, and of what is not asked."""
+    context = click.get_current_context()
+    if options["frames"] is not None:
+        others = {parameter.name or "" for parameter in context.command.params} - _OF_FRAMES - _COSTS.keys()
+        refuse_given(others, "{} is of servers, and --frames is of devices that look at images.", "Leave it out.")
+    else:
+        refuse_given({"streams", "max_watts", "image"}, "{} is of frames.", "Say how many come: --frames 30.")
+    for missing, without in (("edge", {"round_trip"}), ("availability", {"replica_up"})):
+        if options[missing] is None and (missing == "edge" or options["regions"] is None):
+            refuse_given(without, f"{{}} goes with --{missing}.", "Add that, or leave this out.")
+    folder = options["launch"]
+    if folder is not None and folder.is_file():
+        raise click.UsageError(f"--launch {folder} is a file, and several are written: name a folder.")
 
 
 def _plan_regions(model: str, options: dict[str, Any], form: str) -> None:
@@ -241,18 +271,20 @@ def _prices(path: Path | None) -> tuple[tuple[str, float], ...]:
     """Prices of one's own, by devices of the catalog."""
     import csv
 
+    from inferometer.core.traffic.lengths import read_text
     from inferometer.known import device as device_named
 
     if path is None:
         return ()
+    rows = list(csv.DictReader(read_text(path).splitlines()))
     try:
-        with path.open(encoding="utf-8-sig", newline="") as file:
-            rows = list(csv.DictReader(file))
         prices = [(device_named(row["device"].strip()).name, float(row["usd_per_hour"])) for row in rows]
-    except (OSError, UnicodeDecodeError, KeyError, TypeError, ValueError, AttributeError, csv.Error) as error:
+    except (KeyError, TypeError, ValueError, AttributeError, csv.Error) as error:
         raise FormatError(
             f"{path} is no table of prices ({error}).", remedy="Write device,usd_per_hour and a row a device."
         ) from None
+    if not prices:
+        raise FormatError(f"{path} has no price.", remedy="Write device,usd_per_hour and a row a device.")
     if not all(0 <= price < _MOST_USD for _, price in prices):
         raise FormatError(f"{path} has a price below 0, or none that anybody pays.")
     return tuple(prices)

@@ -40,6 +40,8 @@ if TYPE_CHECKING:
 _ROUTINGS = ("round-robin", "least-loaded", "prefix-aware")
 _REQUESTS = "How many of each load; or a CSV with arrival_s,input_tokens,output_tokens, of which every one counts."
 _SIGNALS = ("requests", "waiting", "cache")
+# Options that change nothing without another.
+_NEEDED = {"autoscale": {"cold_start", "signal"}, "prefill_on": {"prefill_replicas", "prefill_tp"}, "lora": {"slots"}}
 _SIGNAL = "What LOAD of --autoscale counts: requests, those that wait, or the used share of the cache."
 _SPREAD = "Standard deviation of the acceptance from request to request."
 _IMAGES = "Images of a request, the tokens of each, and of how many different ones (all)."
@@ -151,6 +153,10 @@ def command(
         _serve(model, device, options, (host, port))
         return
     refuse_given({"host", "port"}, "{} is of a server.", "Say --serve too.")
+    for missing, without in _NEEDED.items():
+        if options[missing] is None:
+            name = missing.replace("_", "-")
+            refuse_given(without, f"{{}} goes with --{name}.", "Add that, or leave this out.")
     from inferometer.serving.simulate.run import simulate
 
     require_suffix(out)
@@ -208,7 +214,14 @@ async def _served(service: Any, model: str, address: tuple[str, int], speed: flo
     from inferometer.serving.mock.server import MockServer
 
     engine = MockEngine(service, time.perf_counter, speed=speed)
-    server = await MockServer(engine, model).serve(*address)
+    try:
+        server = await MockServer(engine, model).serve(*address)
+    except OSError as error:
+        where = f"{address[0]}:{address[1]}"
+        raise DomainError(
+            f"Nothing can be served at {where}: {error.strerror or error}.",
+            remedy="Choose another --port (0 is any that is free) or --host.",
+        ) from None
     host, port = server.sockets[0].getsockname()[:2]
     say(f"{model} is at http://{host}:{port}.")
     async with server, asyncio.TaskGroup() as tasks:

@@ -4,7 +4,9 @@ import csv
 import gzip
 import io
 import math
+import zlib
 from collections.abc import Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Literal
 
@@ -98,6 +100,9 @@ _COLUMNS = {
 }
 
 
+_MOST_BYTES = 1 << 30  # of a trace: some ten million requests
+
+
 def _from_file(path: Path, column: str) -> Lengths:
     """A column of a CSV, by the names that traces use, or a plain list of numbers, one a line."""
     rows = list(csv.reader(io.StringIO(read_text(path))))
@@ -128,9 +133,18 @@ def listed_lengths(values: Sequence[int] | Tokens, source: str) -> Lengths:
 
 
 def read_text(path: Path) -> str:
-    """A text file, packed with gzip or not."""
+    """A text file, packed with gzip or not; a device or a packed file without end is not read to its end."""
     try:
-        data = path.read_bytes()
-        return (gzip.decompress(data) if data[:2] == b"\x1f\x8b" else data).decode("utf-8-sig", errors="replace")
-    except (OSError, EOFError) as error:
+        with path.open("rb") as file:
+            begin = file.peek(2)
+            is_packed = begin[:2] == b"\x1f\x8b"
+            with gzip.GzipFile(fileobj=file) if is_packed else nullcontext(file) as text:
+                # The begin tells a device of zeros, before much of it is held.
+                data = begin if not is_packed and b"\0" in begin else text.read(_MOST_BYTES + 1)
+    except (OSError, EOFError, zlib.error) as error:
         raise FormatError(f"{path} cannot be read ({getattr(error, 'strerror', None) or error}).") from None
+    if len(data) > _MOST_BYTES:
+        raise FormatError(f"{path} has more than {_MOST_BYTES / 1e9:.3g} GB.", remedy="Give a part of it.")
+    if b"\0" in data:
+        raise FormatError(f"{path} is no text in UTF-8.", remedy="Save it as one, or name another file.")
+    return data.decode("utf-8-sig", errors="replace")

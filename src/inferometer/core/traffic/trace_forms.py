@@ -394,8 +394,11 @@ def _table(path: Path, text: str) -> tuple[str, list[TraceLine]]:
     reader = csv.DictReader(io.StringIO(text))
     names = set(reader.fieldnames or ())
     form = next((each for each in _CSV if {each.arrival, each.input, each.output} <= names), None)
+    if form is None and not text.strip():
+        raise FormatError(f"{path} is empty.", remedy=KNOWN)
     if form is None:
-        shown = ", ".join(sorted(names))[:80] or "nothing"
+        shown = ", ".join(sorted(names))[:80]
+        shown = "".join(letter if letter.isprintable() else "�" for letter in shown)  # a terminal would obey it
         raise FormatError(f"{path} is not a trace that is known: its columns are {shown}.", remedy=KNOWN)
     lines = []
     for number, row in enumerate(reader, start=2):

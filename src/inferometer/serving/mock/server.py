@@ -23,6 +23,7 @@ _SOUND = 25  # tokens of a second that is heard: 40 ms a token, as Qwen2-Audio h
 _MOST_SOUND_S = 7200  # a header may claim one byte a second
 _SPOKEN = 3  # words of a second that are written down: speech has two to three
 _WORDS = 16  # of a piece of a prompt, whose words are tokens: vLLM's blocks have as many
+_MOST_TOKENS = 1 << 20  # of an answer: as many as the longest contexts have
 _USUAL_TOKENS = 16  # of an answer whose length nobody said, as OpenAI's completions have it
 _STATUS = {200: "OK", 400: "Bad Request", 404: "Not Found", 503: "Service Unavailable", 504: "Gateway Timeout"}
 _REFUSALS = {"too_long": 400, "queue_full": 503, "timeout": 504}
@@ -42,8 +43,11 @@ class MockServer:
 
     async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with suppress(ConnectionError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
-            while await self._one(reader, writer):
-                pass
+            try:
+                while await self._one(reader, writer):
+                    pass
+            except ValueError as error:  # a first line or a length that HTTP does not have
+                await _plain(writer, 400, _error(f"The request cannot be read: {error}."))
         writer.close()
 
     async def _one(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
@@ -79,15 +83,15 @@ class MockServer:
         try:
             asked = json.loads(body)
             said = _said(asked, is_chat=is_chat)
-            output = int(asked.get("max_tokens") or asked.get("max_completion_tokens") or _USUAL_TOKENS)
-        except (ValueError, KeyError, TypeError, AttributeError, struct.error) as error:
+            output = _asked_tokens(asked)
+        except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError, struct.error) as error:
             await _plain(writer, 400, _error(f"The request cannot be read: {error}."))
             return
         if asked.get("model") not in {None, self._model}:
             await _plain(writer, 404, _error(f"The model {asked['model']!r} does not exist; {self._model} does."))
             return
         pieces = _pieces(said)
-        answering = self._engine.ask(max(1, sum(size for _, size in pieces)), max(1, output), pieces)
+        answering = self._engine.ask(max(1, sum(size for _, size in pieces)), output, pieces)
         if is_chat:  # the next turn has it between two messages; a prompt of one text goes on in the middle of a piece
             told = _words(answering, 0, answering.request.output_tokens)
             answering.request.answer = _pieces([*said, ("assistant", told)])[len(pieces) :]
@@ -166,6 +170,15 @@ class MockServer:
     def _named(self, *, is_chat: bool) -> dict[str, Any]:
         kind = "chat.completion" if is_chat else "text_completion"
         return {"id": "mock", "object": kind, "created": int(time()), "model": self._model}
+
+
+def _asked_tokens(asked: Mapping[str, Any]) -> int:
+    """Tokens of the answer. Its words are made before they are sent, so there is a most."""
+    given = (asked.get("max_tokens"), asked.get("max_completion_tokens"), _USUAL_TOKENS)
+    tokens = int(next(value for value in given if value is not None))
+    if not 1 <= tokens <= _MOST_TOKENS:
+        raise ValueError(f"max_tokens is 1 to {_MOST_TOKENS:,}")
+    return tokens
 
 
 def _said(asked: Mapping[str, Any], *, is_chat: bool) -> list[tuple[str, str]]:

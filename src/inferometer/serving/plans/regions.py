@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from inferometer.core.errors import DomainError, FormatError, UnitError
 from inferometer.core.frozen import frozen
+from inferometer.core.traffic.lengths import read_text
 from inferometer.core.units import parse_quantity
 from inferometer.known import device as device_named
 from inferometer.known import grid as grid_named
@@ -166,7 +167,7 @@ def read_regions(path: Path) -> tuple[Region, ...]:
     """A TOML table a region, as `[eu]`, `rate = 20`, `round_trip = "30ms"`, `grid = "de"`, `spot = true`."""
     remedy = 'Write a table a region: [eu], rate = 20, round_trip = "30ms", day = [0.2, 1].'
     try:
-        tables = tomllib.loads(path.read_text(encoding="utf-8"))
+        tables = tomllib.loads(read_text(path))
         if not 1 <= len(tables) <= _MOST_REGIONS:
             raise FormatError(f"{path} has {len(tables)} regions; 1 to {_MOST_REGIONS} are taken.", remedy=remedy)
         return tuple(_region(name, table) for name, table in tables.items())

@@ -24,6 +24,7 @@ from inferometer.core.traffic.traces import part_of, repeated_tokens, scaled
 from inferometer.known import device as device_named
 from inferometer.known import devices as all_devices
 from inferometer.known import model as model_named
+from inferometer.known.engines import engine as engine_named
 from inferometer.known.engines import serving_engine
 from inferometer.known.files import row_named
 from inferometer.known.places import instances_with
@@ -122,6 +123,17 @@ def plan(search: PlanSearch, *, engine: str = "local", progress: Callable[[str],
         )
     with spread_over(engine) as spread:
         return plan_of(search, spread, progress)
+
+
+def _require_names(search: PlanSearch) -> None:
+    """A name that nobody knows is a slip, and no plan that failed."""
+    for name in search.devices:
+        device_named(name)
+    for name in search.runtimes:
+        engine_named(name)
+    for form in (*search.weights, *search.kv):
+        if form is not None:
+            dtype(form)
 
 
 def plan_of(
@@ -403,6 +415,7 @@ def own_bits(graph: Graph) -> float:
 
 
 def all_configurations(search: PlanSearch, spread: Spread = map) -> tuple[list[Configuration], list[Refused]]:
+    _require_names(search)
     found: list[Configuration] = []
     refused: list[Refused] = []
     for result in spread(partial(_configured, search), ways(search)):

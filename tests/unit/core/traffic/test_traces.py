@@ -1,4 +1,6 @@
 import gzip
+import re
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -117,3 +119,27 @@ def test_times_that_an_engine_took_down_between_its_steps_are_known_by_how_they_
     for apart, told in ((4, True), (5, False), (12, False)):
         gaps = [0.0] * 20 + [4e-3] * apart + [1.0] * 50
         assert trace(np.cumsum(gaps)).between_steps == told
+
+
+@pytest.mark.parametrize("packed", [False, True])
+@pytest.mark.parametrize(
+    ("data", "words"),
+    [
+        (b"", "is empty"),
+        (b"arrival_s,\0", "no text"),
+        (b"\x1b[2Ja,b\n1,2\n", "columns are �[2Ja, b"),  # what a terminal would obey is not printed
+        (b"a" * 101, "more than"),
+    ],
+)
+def test_what_is_no_text_without_end_or_empty_says_so(tmp_path, monkeypatch, data, words, packed):
+    monkeypatch.setattr("inferometer.core.traffic.lengths._MOST_BYTES", 100)
+    path = tmp_path / "t.csv"
+    path.write_bytes(gzip.compress(data) if packed else data)
+    with pytest.raises(FormatError, match=re.escape(words)):
+        read_trace(path)
+
+
+@pytest.mark.skipif(not Path("/dev/zero").exists(), reason="no device of zeros here")
+def test_a_device_of_zeros_is_no_trace():
+    with pytest.raises(FormatError, match="no text"):
+        read_trace(Path("/dev/zero"))
