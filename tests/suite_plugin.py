@@ -209,11 +209,21 @@ class _SuiteLimit:
     def __init__(self, config, stderr):
         self._config, self._stderr = config, stderr
         self._running, self._over = {}, threading.Event()
+        self._left = ()
 
     def pytest_sessionstart(self, session):
         if hasattr(signal, "SIGUSR1"):
             signal.signal(signal.SIGUSR1, lambda *_: self._end(session))
         threading.Thread(target=self._watch, name="limit of the suite", daemon=True).start()
+
+    def pytest_keyboard_interrupt(self):
+        """Workers are killed then, before they could end what their tests have started."""
+        self._left = psutil.Process().children(recursive=True)
+
+    def pytest_unconfigure(self):
+        for process in self._left:
+            with suppress(psutil.Error):
+                process.terminate()
 
     def pytest_sessionfinish(self):
         self._over.set()

@@ -40,7 +40,7 @@ def tab(browser, here):
     """One for all tests, since opening it takes longer than most of them; and the errors of scripts and the policy."""
     context = browser.new_context(base_url=here[1])
     opened, troubles = context.new_page(), []
-    opened.set_default_timeout(120_000)
+    opened.set_default_timeout(200_000)
     opened.on("pageerror", lambda error: troubles.append(str(error)))
     opened.on("console", lambda said: troubles.append(said.text) if said.type in {"error", "warning"} else None)
     yield opened, troubles
@@ -74,7 +74,7 @@ def team(tmp_path_factory):
 def visitor(browser, team):
     context = browser.new_context(viewport={"width": 1280, "height": 900}, base_url=team[1])
     opened = context.new_page()
-    opened.set_default_timeout(120_000)
+    opened.set_default_timeout(200_000)
     yield opened
     context.close()
 

@@ -21,7 +21,7 @@ from inferometer.measure.run.model import MeasureRequest
 from inferometer.store import open_store
 from inferometer.store.queue.fleet import Fleet
 from inferometer.store.queue.values import LeaseTiming, NewDevice, Wanted
-from unit.hub.web.samples import hub, network
+from unit.hub.web.samples import emptied, hub, network
 
 pytestmark = pytest.mark.slow
 PIECES = re.compile("/api/v1/fleet/artifacts/[0-9a-f]{64}")
@@ -44,7 +44,7 @@ def visiting(browser, address, width=1280):
     """A new visitor's page, and what its scripts complained of; refusals are told on the page itself."""
     context = browser.new_context(base_url=address, viewport={"width": width, "height": 900})
     page, troubles = context.new_page(), []
-    page.set_default_timeout(120_000)
+    page.set_default_timeout(200_000)
     page.on("pageerror", lambda error: troubles.append(str(error)))
     page.on("console", lambda said: troubles.append(said.text) if said.type in {"error", "warning"} else None)
     yield page
@@ -88,7 +88,8 @@ def registered(store, name):
 
 @pytest.fixture
 def page(browser, lab):
-    for name in ("pi", "phone"):  # whoever is not heard of for a while counts as away, however slow the tests are
+    emptied(lab[0])  # other tests leave jobs that wait and devices that would be chosen
+    for name in ("pi", "phone"):
         registered(lab[0], name)
     with visiting(browser, lab[1]) as opened:
         yield opened
@@ -312,8 +313,6 @@ def test_two_tabs_that_ask_the_same_get_the_same_job(page, net):
 
 def test_what_was_measured_before_is_measured_again(page, net, lab):
     fleet, jobs = Fleet.of(lab[0]), []
-    for waiting in fleet.jobs(states=("queued",)):
-        fleet.cancel(waiting.id)
     for name in ("before", "after"):
         page.goto("/new")
         page.locator("#file").set_input_files(net)

@@ -14,6 +14,7 @@ import pytest
 from _pytest.assertion import rewrite
 
 import suite_plugin
+from fakes.waiting import until_gone
 
 TESTS = Path(__file__).parents[1]
 XDIST = ("-p", "xdist", "-n", "2")
@@ -21,7 +22,7 @@ ONE_SECOND = {"TEST_LIMIT_S": "1"}
 pytestmark = pytest.mark.skipif(os.name == "nt", reason="Windows has no signals that a process could be sent")
 
 FILE = """
-import ctypes, signal, subprocess, sys, threading, time
+import ctypes, os, signal, subprocess, sys, threading, time
 from pathlib import Path
 import pytest
 """
@@ -68,6 +69,15 @@ def test_an_interrupt_arrives():
 @pytest.mark.limit(60)
 def test_a_child_has_the_defaults():
     subprocess.run([sys.executable, "-c", ASK], check=True)
+"""
+
+
+INTERRUPTED = """
+def test_interrupts():
+    child = subprocess.Popen(["sleep", "1000"])
+    Path("child").write_text(str(child.pid))
+    os.kill(os.getppid(), signal.SIGINT)
+    threading.Event().wait()
 """
 
 
@@ -146,6 +156,12 @@ suite_plugin._SuiteLimit._is_reached = all_hang
         assert re.search(rf"test_it.py::{name}, for \d+ s\n", ended.stderr)
         assert re.search(rf"in {name}\n", ended.stderr)
     assert re.search(r"!! .*the tests were not over after 7 s !!", ended.stdout)
+
+
+def test_an_interrupted_run_leaves_nothing_of_what_its_tests_started(tmp_path):
+    ended = run(tmp_path, INTERRUPTED, *XDIST)
+    assert "KeyboardInterrupt" in ended.stdout
+    until_gone(int((tmp_path / "child").read_text()))
 
 
 def test_the_limit_of_a_run_is_the_time_that_was_set(monkeypatch):

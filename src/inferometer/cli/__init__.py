@@ -68,6 +68,12 @@ def _completing() -> bool:
 
 def main() -> None:
     """The entry point. It prints the bare front page itself and leaves everything else to click."""
+    # Built in, and there at once: the module of Python around it takes its time.
+    import _signal as signal  # type: ignore[import-not-found]
+
+    interrupt = signal.getsignal(signal.SIGINT)  # a shell may have it ignored, which stays so
+    at_once = signal.SIG_DFL if interrupt is signal.default_int_handler else interrupt
+    signal.signal(signal.SIGINT, at_once)  # while nothing is done that may be kept, Ctrl-C ends without a traceback
     from inferometer.cli.encoding import open_closed_streams, print_readably
 
     open_closed_streams()
@@ -75,11 +81,6 @@ def main() -> None:
     arguments = sys.argv[1:]
     if arguments in (["--help"], ["-h"]) or (not arguments and not _completing()):
         sys.exit(_print_whole(front_page()))
-    import signal
-
-    interrupt = signal.getsignal(signal.SIGINT)  # a shell may have it ignored, which stays so
-    at_once = signal.SIG_DFL if interrupt is signal.default_int_handler else interrupt
-    signal.signal(signal.SIGINT, at_once)  # while nothing is done that may be kept, Ctrl-C ends without a traceback
     from inferometer.cli.said_before import listening, mark_of, said
 
     mark = mark_of(arguments) if arguments else None

@@ -2,7 +2,7 @@
 import { ask } from "./asking.js";
 
 const LOOKING_MS = 500;
-const PATIENCE = 120; // looks; an agent measures the machine's roof when it is started for the first time
+const PATIENCE = 360; // looks: a busy machine takes a minute to start an agent, which then measures its roof for the first time
 
 export async function ownMachine(told) {
   const { name } = await ask("POST", "/fleet/here");
