@@ -246,6 +246,15 @@ def test_sound_in_a_chat_counts_by_its_length():
     assert (status, json.loads(text)["usage"]["prompt_tokens"]) == (200, 52)
 
 
+def test_what_is_no_part_of_a_chat_is_not_read():
+    parts = ["w x y z", None, {"type": "text", "text": "a b"}, {"type": "image_url"}]
+    chat = {"messages": [{"role": "user", "content": parts}], "max_tokens": 2}
+    plain = {"messages": [{"role": "user", "content": "a b"}], "max_tokens": 2}
+    answers = served(("POST", "/v1/chat/completions", chat), ("POST", "/v1/chat/completions", plain))
+    assert [status for status, _ in answers] == [200, 200]
+    assert len({json.loads(text)["usage"]["prompt_tokens"] for _, text in answers}) == 1
+
+
 @pytest.mark.parametrize("rate", [0, 1])
 def test_a_header_that_claims_a_day_of_sound_is_refused(rate):
     """Each second is counted as words: a byte a second would make gigabytes of them."""

@@ -170,6 +170,30 @@ def test_q4_k_m_spends_bits_where_llama_cpp_does():
     assert format_of(target("attn_q", 4096, 4096), "q4_k_m", model) == "q4_k"
 
 
+@pytest.mark.parametrize(
+    ("model", "stem", "found"),
+    [
+        # eight experts share what is not theirs: it gets more bits
+        (GgufFacts(layers=32, experts=8), "attn_k", ("q8_0", "q8_0")),
+        (GgufFacts(layers=32, experts=8), "attn_v", ("q8_0", "q8_0")),
+        (GgufFacts(layers=32, experts=8), "attn_output", ("q5_k", "q5_k")),
+        (GgufFacts(layers=32, experts=8), "attn_q", ("q4_k", "q5_k")),
+        (GgufFacts(layers=32, experts=8), "ffn_up_exps", ("q4_k", "q5_k")),
+        (GgufFacts(layers=32, experts=64), "attn_k", ("q4_k", "q5_k")),
+        # 80 layers that share keys and values
+        (GgufFacts(layers=80, heads=64, kv_heads=8), "attn_v", ("q5_k", "q5_k")),
+        (GgufFacts(layers=80, heads=64, kv_heads=64), "attn_v", ("q4_k", "q5_k")),
+        (GgufFacts(layers=32, heads=32, kv_heads=8), "attn_v", ("q4_k", "q5_k")),
+        (GgufFacts(layers=32), "attn_qkv", ("q5_k", "q6_k")),
+    ],
+)
+def test_mixtures_spend_bits_by_what_a_model_shares(model, stem, found):
+    """llama.cpp's `llama_tensor_get_type`, in a layer that gets none for its place."""
+    layer = model.layers // 8 + 1
+    asked = (format_of(target(stem, 512, 1024, layer=layer), name, model) for name in ("q4_k_m", "q5_k_m"))
+    assert tuple(asked) == found
+
+
 def test_a_tied_embedding_is_the_output_too():
     embedding = target("token_embd", 1000, 256)
     assert format_of(embedding, "q4_k_m", GgufFacts(layers=4, tied=True)) == "q6_k"

@@ -18,8 +18,10 @@ from inferometer.core.profile import (
 from inferometer.core.served import Distribution, LevelFigures
 from inferometer.core.workload import Parallel, Workload
 from inferometer.hub.web.pages import compare as compare_page
+from inferometer.hub.web.pages import fleet as fleet_page
 from inferometer.hub.web.pages.catalog import catalog_values
 from inferometer.hub.web.pages.routes import COLUMNS, listing_from
+from inferometer.store.queue.values import LeaseCheck
 from inferometer.store.values import RunRow
 from inferometer.understand.view import page as page_view
 from inferometer.understand.view.catalog_tables import TABLES
@@ -312,3 +314,18 @@ def test_the_page_of_a_table_has_all_its_rows_and_cells(name):
             cell_text(column, record[column.key]) for column in table.columns
         ]
         assert all(str(value).lower() in row["words"] for value in record.values() if isinstance(value, str))
+
+
+def test_a_device_s_reference_is_drawn_beside_its_usual_time():
+    checks = tuple(LeaseCheck(before_s=before, after_s=after, moved=after > before)
+                   for before, after in ((2.0, 2.2), (2.0, 1.8), (1.9, 2.0)))  # fmt: skip
+    drawn = fleet_page._drawing(checks)
+    assert drawn["most"] == pytest.approx(0.1)
+    assert [(point["x"], point["before"], point["after"], point["moved"]) for point in drawn["points"]] == [
+        (0.0, 20.0, 2.0, True), (50.0, 20.0, 38.0, False), (100.0, 29.0, 20.0, True),
+    ]  # fmt: skip
+    still = fleet_page._drawing((checks[0], LeaseCheck(before_s=2.0, after_s=2.0, moved=False)))
+    assert still["most"] == pytest.approx(0.1)
+    quiet = tuple(LeaseCheck(before_s=2.0, after_s=2.001, moved=False) for _ in range(2))
+    assert fleet_page._drawing(quiet)["most"] == 0.01  # what hardly moves is not drawn as if it did
+    assert fleet_page._drawing(checks[:1]) is None

@@ -104,6 +104,18 @@ def test_an_upload_that_nobody_goes_on_with_is_dropped_after_a_day(hub, clock, t
     assert {path.name[:64] for path in (tmp_path / "incoming").iterdir()} == {named(a_file(2, 6000))}
 
 
+def test_an_upload_whose_first_byte_has_not_come_yet_has_its_room_and_is_dropped_after_a_day(hub, clock, tmp_path):
+    """Its note is written before: between the two, others look for room."""
+    begun(hub, a_file(1, 6000))
+    (part,) = (path for path in (tmp_path / "incoming").iterdir() if path.suffix != ".upload")
+    part.unlink()
+    with pytest.raises(HubError, match="uploads under way"):
+        begun(hub, a_file(2, 6000))
+    clock[0] = UNFINISHED_S + 60
+    begun(hub, a_file(2, 6000))
+    assert {path.name[:64] for path in (tmp_path / "incoming").iterdir()} == {named(a_file(2, 6000))}
+
+
 def test_the_hub_drops_it_by_itself_and_forgets_who_brought_what(hub, clock, tmp_path):
     begun(hub, a_file(1))
     received(hub, named(a_file(2)), 0, 1000, a_file(2))

@@ -15,7 +15,14 @@ from inferometer.core.traffic.traces import read_trace
 from inferometer.measure.bench.compare import compare
 from inferometer.understand.view.charts.load_tests import chart_names, load_chart
 from inferometer.understand.view.exports import markdown, profile_csv
-from inferometer.understand.view.load_tests import level_table, load_document, load_result, remarks_of, trace_card
+from inferometer.understand.view.load_tests import (
+    level_table,
+    load_document,
+    load_result,
+    remarks_of,
+    request_rows,
+    trace_card,
+)
 
 
 @pytest.fixture(scope="module")
@@ -152,3 +159,14 @@ def test_a_card_says_what_a_trace_is_like(tmp_path):
     card = trace_card(read_trace(path))
     assert card.facts[0] == ("requests", "1", "it does not say when: --rate says it")
     assert card.text.startswith("Four letters were counted as a token")
+
+
+def test_levels_whose_requests_were_not_kept_have_no_rows_and_hide_no_others(profile):
+    first, second, *_ = profile.served.levels
+    kept = len(second.requests)
+    for levels in ((replace(first, requests=None), second), (second, replace(first, requests=None))):
+        rows = [*request_rows(replace(profile.served, levels=levels))]
+        assert {row["level"] for row in rows} == {second.name}
+        assert len(rows) == kept
+    both = [*request_rows(replace(profile.served, levels=(first, second)))]
+    assert len(both) == len(first.requests) + kept
