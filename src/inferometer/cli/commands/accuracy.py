@@ -36,15 +36,16 @@ _EVIDENCE = (
     "or no table with the engine, so that others' engines stand in."
 )
 _PUBLISHED = (
-    "What others published, predicted by a fit that lacked what *way* names: the device, its siblings being there; its "
-    "whole family (every device of a generation of chips on such a unit: all of Ampere, every chip with a Hexagon "
-    "v73, every CPU with a Cortex-A76); the model at every size of image, everywhere; or the source, a table with its "
-    "harness, its releases and its clocks, so that its device, model and engine are known from other tables or not at "
-    "all. Last, a device is known from ten of its models (timm: twenty; half of a shorter list). A model that was "
-    "measured elsewhere is predicted with what it took there over what its work says. The width of each interval comes "
-    "from the other half of the models; of a source left out from other sources. Of a dataset with more than 8,000 "
-    "steps the steps of some models are judged. *Roofline* is the median error of every op at the longer of its two "
-    "peaks."
+    "What others published, predicted by a fit that lacked what *way* names: the device, its siblings being there; "
+    "its whole family (every device of a generation of chips on such a unit: all of Ampere, every chip with a Hexagon"
+    " v73, every CPU with a Cortex-A76); all that the engine ran on of its maker, while other engines tell of the "
+    "device; the model with its siblings (all ResNets, all YOLOs), everywhere; or the source, a table with its "
+    "harness, its releases and its clocks, so that its device, model and engine are known from other tables or not at"
+    " all. Last, a device is known from ten of its models (timm: twenty; half of a shorter list). A model that was "
+    "measured elsewhere is predicted with what it took there over what its work says. The width of each interval "
+    "comes from the other half of the models; of a source left out from other sources. Of a dataset with more than "
+    "8,000 steps the steps of some models are judged. *Roofline* is the median error of every op at the longer of its"
+    " two peaks."
 )
 
 

@@ -258,6 +258,6 @@ RESULTS = (CASES / "published-left-out.json", CASES / "published-tokens-left-out
 
 @cache
 def left_out_results() -> tuple[JudgedSteps, ...]:
-    """As `python -m inferometer.measure.calibrate.priors` wrote them: one row a group and way of leaving out."""
+    """As `python -m workshop.priors.fit` wrote them: one row a group and way of leaving out."""
     read = (msgspec.json.decode(path.read_bytes(), type=tuple[JudgedSteps, ...]) for path in RESULTS)
     return tuple(group for groups in read for group in groups)
