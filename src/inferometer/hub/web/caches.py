@@ -3,24 +3,30 @@
 Two hundred people who look at one list make it once.
 """
 
+from __future__ import annotations
+
 import asyncio
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from anyio import to_thread
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from inferometer.core.errors import InferometerError
-from inferometer.core.profile import Run
 from inferometer.hub.web.guard.security import VISITOR, StoreMark
-from inferometer.hub.web.pages.run import PageExplanation, page_explanation
-from inferometer.store.store import Store
-from inferometer.store.values import RunRow, Visitor
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from inferometer.core.profile import Run
+    from inferometer.hub.web.pages.run import PageExplanation
+    from inferometer.store.store import Store
+    from inferometer.store.values import RunRow, Visitor
 
 Key = tuple[object, ...]
 Kept = tuple[Message, ...]
@@ -164,6 +170,8 @@ class RunCache:
             return self._explanations.get((row.id, row.ended))
 
     def explanation(self, name: str, seen: Store | None = None) -> tuple[Run, PageExplanation]:
+        from inferometer.hub.web.pages.run import PageExplanation, page_explanation  # noqa: PLC0415 - numpy, behind lists
+
         run, row = self.get(name, seen)
         if run.profile is None:
             return run, PageExplanation()

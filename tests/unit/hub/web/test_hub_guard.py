@@ -493,7 +493,9 @@ def test_so_many_runs_are_kept_and_so_many_layers_but_always_the_last(monkeypatc
 
 def test_an_explanation_is_made_once_for_each_end_of_a_run(monkeypatch):
     made = []
-    monkeypatch.setattr(caches, "page_explanation", lambda _profile, name: made.append(name) or name)
+    monkeypatch.setattr(
+        "inferometer.hub.web.pages.run.page_explanation", lambda _profile, name: made.append(name) or name
+    )
     monkeypatch.setattr(caches, "_MOST", 1)
     store = Runs(a=1, b=1)
     kept = caches.RunCache(store)
