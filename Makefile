@@ -92,7 +92,7 @@ bench: $(VENV)/.dev
 # Outside `make test`: minutes for each package. PACKAGES='predict measure/bench' and SEED=2 choose others; JOBS=4 at once.
 mutants: $(VENV)/.dev
 	$(PIP) install cosmic-ray==8.7.0 coverage==7.17.2
-	$(BIN)/python benchmarks/mutation $(PACKAGES) $(if $(SEED),--seed $(SEED)) --jobs $(or $(JOBS),1)
+	$(BIN)/python benchmarks/mutation $(PACKAGES) $(if $(SEED),--seed $(SEED)) $(if $(JOBS),--jobs $(JOBS))
 
 # Outside `make test`: every reader with damaged real files, each in a process of its own. READERS='gguf onnx' chooses.
 fuzz: $(VENV)/.dev

@@ -50,7 +50,9 @@ JUDGED_CASES = 8000  # of each dataset, about, that a fit is judged by: a quarte
 DEVICE_FOLDS, TOKEN_DEVICE_FOLDS, MODEL_FOLDS = 4, 12, 24
 SOURCE_FOLDS = 5
 FEW_ROUNDS = 4  # a device's levels have most of its rows taken away, and share out anew what the few that are left say
-COVERED = 0.8
+# Of n devices or models the next one lies within the (n + 1) / n · 80th percentile of what was seen, since rows of one
+# err together; and of one or two nobody knows, so no more is taken than of a dozen.
+COVERED, MOST_COVERED = 0.8, 0.87
 _WORTH_A_ROW = 0.004  # deviations below change no answer
 _TOLD = 0.97  # a posterior spread this near to the prior's has learned nothing
 _WIDER = 6.0  # devices or models that a group must have to say as much of itself as the wider one does
@@ -204,8 +206,7 @@ def spreads(cases: Sequence[StackCase], validation: Validation, among: Any = Tru
 
     A device that was not seen answers as those left out did; a seen one as those of which a few models were kept, and
     for a new model as models left out on known devices did that were as like to a kept one. Few devices or models say
-    little of the next one: their half-width is a greater share of what was seen (their rows err together, so of n the
-    next one lies within the (n + 1) / n · 80th percentile), and mixed with that of the wider group.
+    little of the next one: their half-width holds more of what was seen, and is mixed with that of the wider group.
     """
     halves: dict[str, float] = {}
     for what, kept, known in _ways(validation, tokens=any(case.tokens for case in cases)):
@@ -222,7 +223,7 @@ def spreads(cases: Sequence[StackCase], validation: Validation, among: Any = Tru
                 told.setdefault(name, {}).setdefault(member, []).append(abs(float(kept.residuals[row])))
         for name in sorted(told, key=lambda name: name.count(":")):  # the wider ones first
             residuals = np.concatenate([np.array(values) for values in told[name].values()])
-            half = float(np.quantile(residuals, min(1.0, COVERED * (1 + 1 / len(told[name])))))
+            half = float(np.quantile(residuals, min(MOST_COVERED, COVERED * (1 + 1 / len(told[name])))))
             if (wider := halves.get(f"{name.rpartition(':')[0]}:{what}")) is not None:
                 told_by = len(told[name])
                 half = float(np.sqrt((told_by * half**2 + _WIDER * wider**2) / (told_by + _WIDER)))

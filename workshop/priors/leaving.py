@@ -154,11 +154,15 @@ def _likeness(cases: Sequence[StackCase], mask: Any) -> Any:
     for case, out in zip(cases, mask.tolist(), strict=True):
         if not out and case.model in features:
             kept.setdefault(case.runs_on, set()).add(case.model)
+    asked: dict[str, set[str]] = {}
+    for case in cases:
+        if case.model in features:
+            asked.setdefault(case.runs_on, set()).add(case.model)
     nearest: dict[tuple[str, str], float] = {}
     for where, models in kept.items():
-        asked = sorted({case.model for case in cases if case.runs_on == where and case.model in features})
-        most = alike([features[model] for model in asked], [features[model] for model in sorted(models)]).max(axis=1)
-        nearest |= {(model, where): float(value) for model, value in zip(asked, most, strict=True)}
+        names = sorted(asked[where])
+        most = alike([features[model] for model in names], [features[model] for model in sorted(models)]).max(axis=1)
+        nearest |= {(model, where): float(value) for model, value in zip(names, most, strict=True)}
     return np.array([nearest.get((case.model, case.runs_on), 0.0) for case in cases])
 
 

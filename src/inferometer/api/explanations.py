@@ -3,19 +3,22 @@
 A profile is explained as it was judged; one that never was, or is put on another device, is judged now.
 """
 
-from pathlib import Path
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
 
 from inferometer.api.naming import name_of_result, profile_of
-from inferometer.core.profile import Profile
 from inferometer.core.units import parse_quantity
-from inferometer.measure.bench import compare as comparing
-from inferometer.measure.bench.compare import Comparison
-from inferometer.measure.bench.measurement import Measurement
-from inferometer.measure.bench.verdict import Criteria
-from inferometer.predict.basis.roof import roof_for
 from inferometer.understand import explanation
-from inferometer.understand.explanation import Explanation
 from inferometer.understand.judging import device_behind, graph_behind, judge_profile, other_machine
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from inferometer.core.profile import Profile
+    from inferometer.measure.bench.compare import Comparison
+    from inferometer.measure.bench.measurement import Measurement
+    from inferometer.understand.explanation import Explanation
 
 
 def explain(
@@ -45,6 +48,8 @@ def explained(profile: Profile, *, on: str | None = None, name: str | None = Non
 def _explained(profile: Profile, *, on: str | None, name: str, notes: tuple[str, ...] = ()) -> Explanation:
     if profile.kind == "measured" and profile.judged_by is not None and on is None:
         return explanation.explain(profile, notes=notes, name=name)
+    from inferometer.predict.basis.roof import roof_for  # noqa: PLC0415 - a judged profile needs none
+
     device, unknown = device_behind(profile, on)
     graph, unread = graph_behind(profile, files=on is not None)
     roof = roof_for(device) if device is not None and on is not None else None
@@ -69,6 +74,9 @@ def compare(  # noqa: PLR0913 - two results, and what counts as a difference
     Each is a profile, a measurement, a file, or a stored run. `threshold` is the smallest difference that counts (0.01
     or "1%"), `alpha` the risk of taking noise for one. `names` are what the two are called in sentences.
     """
+    from inferometer.measure.bench import compare as comparing  # noqa: PLC0415 - an explanation compares nothing
+    from inferometer.measure.bench.verdict import Criteria  # noqa: PLC0415 - as above
+
     smallest = parse_quantity(threshold, "1") if isinstance(threshold, str) else threshold
     called = names or (name_of_result(a) or "A", name_of_result(b) or "B")
     criteria = Criteria(threshold=smallest, alpha=alpha)

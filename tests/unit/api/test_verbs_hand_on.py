@@ -229,7 +229,7 @@ def test_a_result_is_a_value_a_file_or_a_run(tmp_path, monkeypatch):
 
 def test_a_comparison_has_its_threshold_its_risk_and_its_names(monkeypatch):
     monkeypatch.setattr(
-        "inferometer.api.explanations.comparing.compare", lambda a, b, criteria, names: (a, b, criteria, names)
+        "inferometer.measure.bench.compare.compare", lambda a, b, criteria, names: (a, b, criteria, names)
     )
     one, two = profile(1), profile(2)
     a, b, criteria, names = compare(one, two, threshold="2%", alpha=0.1)

@@ -1,5 +1,6 @@
 """Where a command asks whether any of several options was given: each alone, and none."""
 
+from contextlib import nullcontext
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -18,7 +19,7 @@ RUN = CliRunner()
 def test_each_question_is_answered_from_the_file_that_a_sweep_wrote(monkeypatch, tmp_path, asked):
     out, answered = tmp_path / "rows.csv", []
     study = SimpleNamespace(window_notes=list)
-    monkeypatch.setattr(sweep, "_study", lambda *_: study)
+    monkeypatch.setattr(sweep, "_study", lambda *_: nullcontext(study))
     monkeypatch.setattr(sweep, "_write", lambda *_, **__: None)
     monkeypatch.setattr(sweep, "_print_answers", lambda rows, *_: answered.append(rows.path))
     chart = (str(tmp_path / "a.svg"),) if "--chart" in asked else ()

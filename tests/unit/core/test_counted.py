@@ -2,7 +2,8 @@
 
 import pytest
 
-from inferometer.core.profile import OpTime, Phase
+from inferometer.core.profile import DeviceFacts, Headline, ModelFacts, OpTime, Phase, Profile
+from inferometer.core.workload import Workload
 from inferometer.understand.view.phrases import phase_remarks
 
 
@@ -24,3 +25,13 @@ def test_a_floor_of_a_part_is_no_floor():
     assert timed.above_floor == 2.0, "nearly all of the time is"
     assert phase_remarks(timed) == ["2 × its floor", "bound by compute"]
     assert phase_remarks(most) == ["50% of the ops are ones whose work is not known"]
+
+
+def test_a_profile_names_itself_with_the_first_time_that_it_has():
+    def shown(runtime="ncnn", **times):
+        facts = {"model": ModelFacts(name="net"), "device": DeviceFacts(name="pi"), "workload": Workload()}
+        return repr(Profile(kind="measured", phases=(), summary=Headline(**times), runtime=runtime, **facts))
+
+    assert shown(e2e_s=2.0, latency_s=0.005) == "<measured profile of net on pi with ncnn: 5 ms a pass>"
+    assert shown(e2e_s=2.0) == "<measured profile of net on pi with ncnn: 2 s a request>"
+    assert shown(runtime=None) == "<measured profile of net on pi>"

@@ -106,6 +106,12 @@ def test_binary_and_decimal_prefixes_are_told_apart():
     assert parse_unit("GB").factor == 10**9
 
 
+def test_what_a_unit_measures_has_its_divisor_s_powers_below():
+    assert dict(parse_unit("GB/s").dimension) == {"B": 1, "s": -1}
+    assert dict(parse_unit("W").dimension) == {"J": 1, "s": -1}
+    assert parse_unit("W·s").dimension == parse_unit("J").dimension
+
+
 @pytest.mark.parametrize(
     ("seconds", "text"),
     [(0.35, "350 ms"), (0.1234, "123 ms"), (1.234, "1.2 s"), (9.0, "9 s"), (100.0, "100 s"),

@@ -156,11 +156,12 @@ def _by_names(given: MeasureRequest) -> MeasureRequest:
 def _document(explanation: Explanation, trials: tuple[Trial, ...]) -> dict[str, Any]:
     from inferometer.understand.explanation import explanation_document
     from inferometer.understand.residual import residual_documents
-    from inferometer.understand.trying import trial_document
 
     plain = explanation_document(explanation) | {"residual": residual_documents(explanation.profile)}
     if not trials:
         return plain
+    from inferometer.understand.trying import trial_document
+
     suggested = [line for line in plain["next"] if not line.endswith("--try")]
     return {**plain, "next": suggested, "tried": trial_document(trials)}
 

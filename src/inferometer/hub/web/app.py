@@ -184,6 +184,7 @@ def _when(metric: Metric) -> tuple[float, int]:
 
 
 _FIRST_S, _DAY_S = 300.0, 86_400.0
+_SOON_S = 3.0  # after the start, by when the first page is there
 
 
 def create_app(store: Store, rules: Rules | None = None) -> ASGIApp:
@@ -191,14 +192,16 @@ def create_app(store: Store, rules: Rules | None = None) -> ASGIApp:
     wrong_tokens = sign_in_limit(chosen)
     desk = FleetDesk(store, chosen)
     agents_door = HubMcp(desk)
+    api = LazyApi(store, chosen, desk)
 
     @asynccontextmanager
     async def open_desk(_app: Starlette) -> AsyncIterator[None]:
         """Leases run out whether or not an agent asks for work: the hub looks after them from its start on."""
         desk.dispatcher.start()
-        daily = [asyncio.create_task(task) for task in (_forget_old_deeds(store, chosen), retain_daily(store))]
+        beside = (api.make_soon(), _forget_old_deeds(store, chosen), retain_daily(store))
+        tasks = [asyncio.create_task(each) for each in beside]
         yield
-        for task in daily:
+        for task in tasks:
             task.cancel()
         await agents_door.stop()
         desk.own_agent.stop()
@@ -217,7 +220,7 @@ def create_app(store: Store, rules: Rules | None = None) -> ASGIApp:
             Route("/favicon.ico", _icon, methods=["GET"]),
             Route("/static/vega.js", _vega, methods=["GET"]),
             Route("/static/{path:path}", static_asset, methods=["GET"]),
-            Mount("/api/v1", LazyApi(store, chosen, desk)),
+            Mount("/api/v1", api),
             Route("/mcp", agents_door, methods=["POST"]),
         ],
         exception_handlers={404: _not_found, 405: _not_found, 500: _server_error, InferometerError: _refused},
@@ -255,7 +258,7 @@ class _Compressed:
 
 
 class LazyApi:
-    """The API, made when it is first used: importing FastAPI takes a while."""
+    """The API, made when it is first used, or soon after the first page: importing FastAPI takes a while."""
 
     def __init__(self, store: Store, rules: Rules, desk: FleetDesk) -> None:
         self._store, self._rules, self._desk = store, rules, desk
@@ -269,6 +272,12 @@ class LazyApi:
 
                 self._api = create_api(self._store, self._rules, self._desk)
             return self._api
+
+    async def make_soon(self, pause: Callable[[float], Awaitable[None]] = asyncio.sleep) -> None:
+        """Make it before somebody waits for it. What fails now is told to whoever asks."""
+        await pause(_SOON_S)
+        with suppress(ImportError, InferometerError):
+            await to_thread.run_sync(self.api)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         app = self._api if self._api is not None else await to_thread.run_sync(self.api)

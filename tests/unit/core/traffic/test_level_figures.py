@@ -67,6 +67,13 @@ def test_a_level_by_hand():
     assert times_of(level, "e2e") == (5.0, 12.0, 4.0)
 
 
+@pytest.mark.parametrize(("start", "end", "due"), [(0.0, 4.0, 3), (0.0, 3.9, 2), (2.0, 6.0, 3), (2.1, 6.0, 2)])
+def test_what_is_due_at_either_end_of_a_window_is_in_it(start, end, due):
+    level = Level(name="l", rate_per_s=0.5, requests=columns(*ROWS), windows=(window(start, end),))
+    assert figures_of(level).offered_per_s == (due - 1) / (2.0 * (due - 1))
+    assert figures_of(level).counted == sum(start <= row[0] <= end and row[5] == "ok" for row in ROWS)
+
+
 def test_a_level_without_requests_windows_or_answers():
     stated = LevelFigures(requests=3, completed=2)
     assert figures_of(Level(name="l", stated=stated)) is stated

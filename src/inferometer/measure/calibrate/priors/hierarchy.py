@@ -47,6 +47,29 @@ def pool_of(kind: str, unit: str) -> str:
 
 
 @dataclass(slots=True)
+class _Solving:
+    """Levels that share no leaf, one after the other in arrays: a place a member, or (`shrink` on) a place a level."""
+
+    levels: list[HierarchyLevel]
+    leaves: Any
+    starts: Any  # of each level: its first member
+    of: Any  # of each member: its level
+    often: Any
+    blocks: Any  # the information of each member's leaf
+    shrink: Any
+    inverse: Any
+    values: Any
+
+    def move(self, pull: Any) -> float:
+        """Each level to where its own part has its least; the greatest step of all."""
+        gradient = np.add.reduceat(self.often * pull[self.leaves], self.starts) - self.values * self.shrink
+        step = np.clip((self.inverse @ gradient[..., None])[..., 0], -_MOST_STEP, _MOST_STEP)
+        self.values = self.values + step
+        pull[self.leaves] -= self.often * (self.blocks @ step[self.of][..., None])[..., 0]
+        return float(np.abs(step).max(initial=0.0))
+
+
+@dataclass(slots=True)
 class Hierarchy:
     cases: list[StackCase]
     stack: Stack
@@ -99,34 +122,49 @@ class Hierarchy:
         )
 
     def sweep(self, times: int = 15, tolerance: float = 2e-3) -> None:
-        """Solve the linearised problem, level after level, until nothing moves."""
-        names = [level for level in self.levels.values() if len(level.members)]
+        """Solve the linearised problem, group of levels after group, until nothing moves."""
         # A forward pass has no parameter of a prompt's ops: what no row leans on is nothing, and that is half of them.
         leant_on = np.flatnonzero(np.diagonal(self.information, axis1=1, axis2=2).any(axis=0))
         information = self.information[:, leant_on[:, None], leant_on[None, :]]
-        variances = {pool: variance[leant_on] for pool, variance in self.variances.items()}
-        values = [level.value[leant_on] for level in names]
-        blocks = [information[level.members] for level in names]  # once: taking them is most of a sweep
-        inverse = np.linalg.inv(np.array([
-            np.diag(1 / variances[level.pool]) + (np.asarray(level.times)[..., None] ** 2 * block).sum(axis=0)
-            for level, block in zip(names, blocks, strict=True)
-        ]))  # fmt: skip
         pull = self.pull[:, leant_on]  # what is left of the gradient at the present sums
+        solved = [self._solving(group, information, leant_on) for group in self._apart()]
         for _ in range(times):
-            most = 0.0
-            for index, level in enumerate(names):
-                gradient = (level.times * pull[level.members]).sum(axis=0) - values[index] / variances[level.pool]
-                step = np.clip(inverse[index] @ gradient, -_MOST_STEP, _MOST_STEP)
-                values[index] = values[index] + step
-                pull[level.members] -= level.times * (blocks[index] @ step)
-                most = max(most, float(np.abs(step).max(initial=0.0)))
+            most = max((each.move(pull) for each in solved), default=0.0)
             if most < tolerance:
                 break
-        for index, level in enumerate(names):
-            level.value = np.zeros(len(PARAMETERS))
-            level.value[leant_on] = values[index]
-            level.posterior = np.diag(self.variances[level.pool]).copy()
-            level.posterior[leant_on[:, None], leant_on[None, :]] = inverse[index]
+        for group in solved:
+            for index, level in enumerate(group.levels):
+                level.value = np.zeros(len(PARAMETERS))
+                level.value[leant_on] = group.values[index]
+                level.posterior = np.diag(self.variances[level.pool]).copy()
+                level.posterior[leant_on[:, None], leant_on[None, :]] = group.inverse[index]
+
+    def _apart(self) -> list[list[HierarchyLevel]]:
+        """The levels that have members, in groups that share no leaf: each group can be solved at once."""
+        groups: dict[tuple[str, int], list[HierarchyLevel]] = {}
+        taken: dict[tuple[str, int], set[int]] = {}
+        for level in self.levels.values():
+            members, number = set(level.members.tolist()), 0
+            while not members.isdisjoint(taken.get((level.kind, number), ())):
+                number += 1  # a row has several variants
+            if members:
+                groups.setdefault((level.kind, number), []).append(level)
+                taken.setdefault((level.kind, number), set()).update(members)
+        return list(groups.values())
+
+    def _solving(self, levels: list[HierarchyLevel], information: Any, leant_on: Any) -> _Solving:
+        leaves = np.concatenate([level.members for level in levels])
+        sizes = [len(level.members) for level in levels]
+        often = np.concatenate([np.broadcast_to(level.times, (len(level.members), 1)) for level in levels])
+        blocks, starts = information[leaves], np.concatenate([[0], np.cumsum(sizes)[:-1]])
+        shrink = 1 / np.array([self.variances[level.pool][leant_on] for level in levels])
+        inner = np.add.reduceat(often[..., None] ** 2 * blocks, starts, axis=0)
+        inner[:, range(len(leant_on)), range(len(leant_on))] += shrink
+        return _Solving(
+            levels=levels, leaves=leaves, starts=starts, of=np.repeat(np.arange(len(levels)), sizes), often=often,
+            blocks=blocks, shrink=shrink, inverse=np.linalg.inv(inner),
+            values=np.array([level.value[leant_on] for level in levels]),
+        )  # fmt: skip
 
     def improve(self, times: int = 15, *, noise: bool = True) -> tuple[float, float]:
         """A step to where the linearised problem has its least, or as far towards it as rows and levels gain from."""
