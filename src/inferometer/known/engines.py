@@ -28,6 +28,7 @@ from inferometer.core.engine import (
     Overheads,
     Probing,
     RuntimeEffects,
+    SchedulerRules,
     ServingRules,
     SmallFormats,
     StepCosts,
@@ -41,7 +42,7 @@ from inferometer.core.graph import Graph, is_generative
 from inferometer.core.kept import Kept
 from inferometer.core.plugins import Listed, listed, load_listed
 from inferometer.core.workload import Precision
-from inferometer.known.files import own_texts, row_named, rows_of, rows_of_users
+from inferometer.known.files import all_of, own_texts, row_named, rows_of, rows_of_users
 from inferometer.known.load import CatalogRow, read_rows
 from inferometer.known.serving_costs import fitted_costs, fitted_on
 
@@ -473,3 +474,26 @@ def _overheads(row: CatalogRow) -> Overheads:
         apart={},
         loop={name: known for name in _keys(row, "loop") if (known := loop.number(name, "s")) is not None},
     )  # fmt: skip
+
+
+def schedulers() -> Mapping[str, SchedulerRules]:
+    return all_of("schedulers", _scheduler_rules)
+
+
+def scheduler_of(engine: str, version: str | None = None) -> SchedulerRules:
+    """The rules of an engine from the newest version on that is not newer than the one asked for."""
+    known = sorted(
+        (rules for rules in schedulers().values() if rules.engine == engine), key=lambda r: version_numbers(r.since)
+    )
+    if not known:
+        engines = ", ".join(sorted({rules.engine for rules in schedulers().values()}))
+        raise DomainError(f"The scheduler of {engine} is not known.", remedy=f"Ask for --runtime {engines}.")
+    if version is None:
+        return known[-1]
+    older = [rules for rules in known if version_numbers(rules.since) <= version_numbers(version)]
+    return older[-1] if older else known[0]
+
+
+def _scheduler_rules(row: CatalogRow) -> SchedulerRules:
+    source = row.sources.get(row.text("source") or "", {})
+    return row.value(SchedulerRules, source=source.get("title", ""), url=source.get("url", ""))

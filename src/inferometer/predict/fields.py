@@ -30,9 +30,9 @@ class Field:
     """What it takes, what its value is called, what it is for, and where a page has it (its own place without a group).
 
     `unit` is that of a text with a unit. `least` and `most` are what the hub lets strangers ask for. `axis` is what a
-    sweep calls a list of it. `doors` are those beside `predict` and `sweep`, which have every field. `catalog` says
-    whose names its values are, `label` what a form calls it and `keyword` what Python does, where the name would not
-    do. `python` is its type there.
+    sweep calls a list of it; what is no option, cost or number of users can have one. `doors` are those beside
+    `predict` and `sweep`, which have every field. `catalog` says whose names its values are, `label` what a form calls
+    it and `keyword` what Python does, where the name would not do. `python` is its type there.
     """
 
     takes: Takes

@@ -3,10 +3,10 @@
 import pytest
 
 from inferometer.core.errors import DomainError
-from inferometer.known import schedulers
+from inferometer.known import engines
+from inferometer.known.engines import scheduler_of
 from inferometer.known.machine.detect.linux import parse_cpuinfo, parse_meminfo
 from inferometer.known.machine.health.check import grade
-from inferometer.known.schedulers import scheduler_of
 
 
 @pytest.mark.parametrize(
@@ -42,7 +42,7 @@ class Rules:
 )  # fmt: skip
 def test_rules_are_those_of_the_newest_version_that_is_not_newer(monkeypatch, engine, version, since):
     known = [Rules("b", "0.1"), Rules("a", "0.10"), Rules("a", "0.9")]
-    monkeypatch.setattr(schedulers, "schedulers", lambda: {str(place): rules for place, rules in enumerate(known)})
+    monkeypatch.setattr(engines, "schedulers", lambda: {str(place): rules for place, rules in enumerate(known)})
     found = scheduler_of(engine, version)
     assert (found.engine, found.since) == (engine, since)
     with pytest.raises(DomainError, match="scheduler of c"):

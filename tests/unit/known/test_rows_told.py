@@ -9,7 +9,7 @@ from inferometer.core.device import Sourced
 from inferometer.core.engine import Admission, Order, Victim
 from inferometer.core.errors import CatalogError
 from inferometer.core.workload import Precision
-from inferometer.known import hardware, places, reference, schedulers, zoo
+from inferometer.known import engines, hardware, places, reference, zoo
 from inferometer.known.engines import EngineRank, _descriptor, costs_of, version_numbers
 from inferometer.known.hardware import _design
 from inferometer.known.load import read_rows
@@ -139,7 +139,7 @@ step_tokens = 512
 def test_a_scheduler_has_every_rule_of_its_row(tmp_path):
     order, admission, victim = (get_args(kind)[-1] for kind in (Order, Admission, Victim))
     text = RULES.replace('"arrival"', f'"{order}"').replace('"fits"', f'"{admission}"').replace('"last"', f'"{victim}"')
-    found = schedulers._rules(row(tmp_path, "schedulers", text))
+    found = engines._scheduler_rules(row(tmp_path, "schedulers", text))
     assert plain(found) == {
         "engine": "e", "since": "0.5", "title": "S", "order": order, "admission": admission, "victim": victim,
         "prefix_cache": True, "ahead": True, "gang": True, "apart": True, "waits_after_preemption": False,
@@ -147,13 +147,13 @@ def test_a_scheduler_has_every_rule_of_its_row(tmp_path):
         "source": "T", "url": "U",
     }  # fmt: skip
     bare = "\n".join(line for line in text.splitlines()[:6]) + "\n"
-    left = schedulers._rules(row(tmp_path, "schedulers", bare))
+    left = engines._scheduler_rules(row(tmp_path, "schedulers", bare))
     assert [getattr(left, name) for name in ("prefix_cache", "ahead", "gang", "apart", "waits_after_preemption")] == [
         False, False, False, False, True
     ]  # fmt: skip
     assert (left.estimate_start, left.estimate_least, left.estimate_steps, left.slots) == (0.0, 0.0, 0, None)
     with pytest.raises(CatalogError, match="Known: last, shortest, none"):
-        schedulers._rules(row(tmp_path, "schedulers", text.replace(f'"{victim}"', '"nobody"')))
+        engines._scheduler_rules(row(tmp_path, "schedulers", text.replace(f'"{victim}"', '"nobody"')))
 
 
 def test_a_rule_of_usable_memory_holds_for_its_vendor_unit_level_kind_and_size(tmp_path):

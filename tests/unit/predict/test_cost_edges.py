@@ -9,7 +9,6 @@ from inferometer.core import Block, Graph, Memory, Parallel, Symbol, Tensor, Uti
 from inferometer.core.engine import Overheads, RuntimeEffects
 from inferometer.core.errors import DomainError
 from inferometer.core.workload import Workload
-from inferometer.predict.exact import ceil_log2, larger, smaller
 from inferometer.predict.memory.fit import fit
 from inferometer.predict.memory.footprint import footprint
 from inferometer.predict.memory.inventory import inventory
@@ -23,6 +22,7 @@ from inferometer.predict.price.price import Levels, levels_of
 from inferometer.predict.price.utilisation import TableReader
 from inferometer.predict.request import completed, decode_context, last_tokens, prefill_steps
 from inferometer.predict.work.classes import attention_path, class_of, class_path, dims_of, is_padded
+from inferometer.predict.work.polynomial import ceil_log2, larger, smaller
 from inferometer.predict.work.prepare import Terms, prepare
 from inferometer.predict.work.rules.attention import cached_bytes_per_token
 from unit.predict.decoders import BATCH, BF16, QUERY, at, attend, decoder, project, tensor, tokens, weight

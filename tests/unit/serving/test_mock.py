@@ -10,7 +10,7 @@ from fakes.virtual_time import virtually
 from inferometer.core.traffic.arrivals import Arrivals
 from inferometer.core.traffic.demand import open_demand
 from inferometer.core.traffic.lengths import Lengths
-from inferometer.known.schedulers import scheduler_of
+from inferometer.known.engines import scheduler_of
 from inferometer.serving.load.apis import AudioAsked, Endpoint, noise_wav, parse_address
 from inferometer.serving.load.plan import LoadPlan, LoadStep
 from inferometer.serving.load.run import _Test

@@ -11,7 +11,7 @@ from inferometer.core.errors import DomainError
 from inferometer.core.traffic.demand import Agents, made_up, trace_demand
 from inferometer.core.traffic.trace_forms import TraceLine
 from inferometer.core.traffic.traces import trace_of
-from inferometer.known.schedulers import scheduler_of
+from inferometer.known.engines import scheduler_of
 from inferometer.serving.load.apis import Endpoint, parse_address
 from inferometer.serving.load.plan import LoadPlan, LoadStep
 from inferometer.serving.load.play import Player, RoundPlan

@@ -8,9 +8,9 @@ import numpy as np
 
 from inferometer.core.frozen import frozen
 from inferometer.core.graph import Block, Graph, Op, Tensor
-from inferometer.predict.exact import larger
 from inferometer.predict.memory.liveness import live_bytes
 from inferometer.predict.work.count import unknown_sizes, with_formats
+from inferometer.predict.work.polynomial import larger
 from inferometer.predict.work.rules.attention import cache_bytes, cached_bytes_per_token, expanded_bytes
 from inferometer.predict.work.rules.experts import hidden_bytes
 

@@ -16,7 +16,6 @@ import numpy as np
 from inferometer.core.binding import Binding
 from inferometer.core.frozen import frozen
 from inferometer.core.graph import Block, Graph, Op, Tensor
-from inferometer.predict.exact import larger
 from inferometer.predict.memory.footprint import cache_growth, footprint, inner_bytes, is_cached, resident
 from inferometer.predict.memory.liveness import lives_of
 from inferometer.predict.parallel import Placed, Scale, is_layer, stage_share
@@ -27,6 +26,7 @@ from inferometer.predict.work.polynomial import (
     NotPolynomialError,
     Polynomial,
     coefficients,
+    larger,
     monomials_of,
     spread_monomials,
 )

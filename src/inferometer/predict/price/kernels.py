@@ -19,9 +19,9 @@ from inferometer.core.calibration import Calibration, FormRates, KernelForm, Ker
 from inferometer.core.frozen import frozen
 from inferometer.core.kept import Kept
 from inferometer.core.statistics import median
-from inferometer.predict.exact import smaller
 from inferometer.predict.price import kernel_floors as floors
 from inferometer.predict.price.kernel_floors import Ideals, PeakRates
+from inferometer.predict.work.polynomial import smaller
 from inferometer.predict.work.rules.attention import cached_bytes_per_token, sequences
 
 if TYPE_CHECKING:

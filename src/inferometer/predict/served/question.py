@@ -14,8 +14,7 @@ from inferometer.core.lazy import late
 from inferometer.core.profile import Headline
 from inferometer.core.sizes import PROMPT
 from inferometer.core.workload import Parallel, Precision, Workload
-from inferometer.known.engines import costs_of, engine, memory_of
-from inferometer.known.schedulers import scheduler_of
+from inferometer.known.engines import costs_of, engine, memory_of, scheduler_of
 from inferometer.predict.applicable import require_applicable, require_of_users
 from inferometer.predict.basis.engine_tables.calibrating import kernels_alone
 from inferometer.predict.memory.fit import capacity_of

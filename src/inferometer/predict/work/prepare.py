@@ -22,7 +22,6 @@ from inferometer.core.frozen import frozen
 from inferometer.core.graph import Graph, Op
 from inferometer.core.kept import Kept
 from inferometer.core.workload import Precision
-from inferometer.predict.exact import larger, smaller
 from inferometer.predict.work.classes import FREE, MATRIX, is_padded
 from inferometer.predict.work.collect import CollectedRows, Entry, OpRow, collect
 from inferometer.predict.work.count import unknown_sizes
@@ -36,8 +35,10 @@ from inferometer.predict.work.polynomial import (
     SymbolicBinding,
     coefficients,
     formats_that_matter,
+    larger,
     monomials_of,
     remembered,
+    smaller,
     spread_monomials,
 )
 from inferometer.predict.work.rules import work_of

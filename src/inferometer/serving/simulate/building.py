@@ -7,7 +7,7 @@ from math import inf
 from typing import TYPE_CHECKING
 
 from inferometer.core.errors import DomainError
-from inferometer.known.schedulers import scheduler_of
+from inferometer.known.engines import scheduler_of
 from inferometer.predict.price.collectives import message_seconds, route_of
 from inferometer.predict.served.question import ServedReplica, gang_seconds, plain_step, served
 from inferometer.serving.simulate.cache import Tier

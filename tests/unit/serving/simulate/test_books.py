@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from inferometer.core.errors import EngineError
 from inferometer.core.traffic.demand import Sharing
-from inferometer.known.schedulers import schedulers
+from inferometer.known.engines import schedulers
 from inferometer.serving.simulate import replica as replicas_of
 from inferometer.serving.simulate import run as running
 from inferometer.serving.simulate import service as services

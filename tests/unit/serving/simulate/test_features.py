@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from inferometer.core.errors import DomainError
 from inferometer.core.traffic.demand import Sharing
-from inferometer.known.schedulers import scheduler_of
+from inferometer.known.engines import scheduler_of
 from inferometer.predict.ask import ask
 from inferometer.predict.served.question import served
 from inferometer.serving.load.plan import LoadPlan

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from inferometer.core.errors import DomainError
 from inferometer.core.traffic.demand import Demand
-from inferometer.known.schedulers import scheduler_of
+from inferometer.known.engines import scheduler_of
 from inferometer.predict.ask import ask
 from inferometer.predict.served.step import SecondsGrid
 from inferometer.serving.load.plan import LoadPlan, LoadStep

@@ -13,7 +13,7 @@ from inferometer.core.engine import SchedulerRules
 from inferometer.core.traffic.demand import Agents, Demand, Sharing, made_up, trace_demand
 from inferometer.core.traffic.lengths import Lengths
 from inferometer.core.traffic.requests import Requests
-from inferometer.known.schedulers import scheduler_of, schedulers
+from inferometer.known.engines import scheduler_of, schedulers
 from inferometer.serving.simulate import plain
 from inferometer.serving.simulate.replica import EngineLimits, Replica
 from inferometer.serving.simulate.request import SimulatedRequest

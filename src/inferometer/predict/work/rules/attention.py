@@ -14,7 +14,7 @@ from inferometer.core.binding import Binding
 from inferometer.core.dtypes import DType
 from inferometer.core.graph import Op, Tensor
 from inferometer.core.work import STREAMS, Work
-from inferometer.predict.exact import smaller
+from inferometer.predict.work.polynomial import smaller
 from inferometer.predict.work.rules.registry import moving, rule, streams
 
 SOFTMAX_FLOPS = 5  # compare for the maximum, subtract it, exponential, add to the sum, divide

@@ -6,7 +6,7 @@ from typing import Any
 from inferometer.core.binding import Binding
 from inferometer.core.graph import Op
 from inferometer.core.work import STREAMS, Work
-from inferometer.predict.exact import larger
+from inferometer.predict.work.polynomial import larger
 from inferometer.predict.work.rules.registry import rule, streams, work_of
 
 

@@ -5,7 +5,7 @@ from typing import Any
 from inferometer.core.binding import Binding
 from inferometer.core.graph import Op
 from inferometer.core.work import Work
-from inferometer.predict.exact import smaller
+from inferometer.predict.work.polynomial import smaller
 from inferometer.predict.work.rules.attention import SOFTMAX_FLOPS
 from inferometer.predict.work.rules.registry import activations, moving, rule, streams
 

@@ -7,7 +7,7 @@ from inferometer.core.binding import Binding
 from inferometer.core.dims import product
 from inferometer.core.graph import Op
 from inferometer.core.work import Work
-from inferometer.predict.exact import ceil_log2, larger, smaller
+from inferometer.predict.work.polynomial import ceil_log2, larger, smaller
 from inferometer.predict.work.rules.attention import SOFTMAX_FLOPS
 from inferometer.predict.work.rules.registry import moving, rule, streams
 
