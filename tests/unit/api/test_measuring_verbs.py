@@ -247,7 +247,7 @@ def explaining(monkeypatch):
     monkeypatch.setattr(explanations.explanation, "explain", lambda one, **more: {"profile": one, **more})
     monkeypatch.setattr(explanations, "device_behind", lambda _one, on: (seen.get("device"), f"device by {on}"))
     monkeypatch.setattr(explanations, "graph_behind", lambda _one, *, files: ("graph", f"files {files}"))
-    monkeypatch.setattr(explanations, "roof_for", lambda device: f"roof of {device}")
+    monkeypatch.setattr("inferometer.predict.basis.roof.roof_for", lambda device: f"roof of {device}")
     monkeypatch.setattr(
         explanations, "judge_profile",
         lambda one, device, *, graph, roof: (seen.update(judged=(one.runtime, device, graph, roof)) or one, ("more",)),

@@ -398,7 +398,7 @@ def _table(path: Path, text: str) -> tuple[str, list[TraceLine]]:
         raise FormatError(f"{path} is empty.", remedy=KNOWN)
     if form is None:
         shown = ", ".join(sorted(names))[:80]
-        shown = "".join(letter if letter.isprintable() else "�" for letter in shown)  # a terminal would obey it
+        shown = "".join(letter if letter.isprintable() else "?" for letter in shown)  # a terminal would obey it
         raise FormatError(f"{path} is not a trace that is known: its columns are {shown}.", remedy=KNOWN)
     lines = []
     for number, row in enumerate(reader, start=2):

@@ -127,7 +127,7 @@ def test_times_that_an_engine_took_down_between_its_steps_are_known_by_how_they_
     [
         (b"", "is empty"),
         (b"arrival_s,\0", "no text"),
-        (b"\x1b[2Ja,b\n1,2\n", "columns are �[2Ja, b"),  # what a terminal would obey is not printed
+        (b"\x1b[2Ja,b\n1,2\n", "columns are ?[2Ja, b"),  # what a terminal would obey is not printed
         (b"a" * 101, "more than"),
     ],
 )
