@@ -322,7 +322,7 @@ def _memory_rules(row: CatalogRow) -> MemoryRules:
 
 @cache
 def version_numbers(version: str) -> tuple[int, ...]:
-    """The numbers of a version in order, to compare two: 0.8.5.post1 → (0, 8, 5, 1)."""
+    """The numbers of a version in order, to compare two: 1.3.0rc20 → (1, 3, 0, 20). None come first."""
     return tuple(int(number) for number in re.findall(r"\d+", version)[:4])
 
 

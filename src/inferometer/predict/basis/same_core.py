@@ -32,6 +32,8 @@ from inferometer.predict.basis.files import SHIPPED, files_in, name_start, read_
 from inferometer.predict.basis.roof import machine_roof
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from inferometer.core.calibration import Calibration
     from inferometer.core.device import Device, Sourced
 
@@ -66,9 +68,7 @@ def _cached_choice(
     clock_hz: float | None,
 ) -> CalibrationChoice:
     runtime, setup = wanted[0], HostSetup(versions=dict(now[0]), threads=now[1])
-    named = f"-{name_start(runtime)}-"
-    made = (read_calibration(path) for path in files_in([SHIPPED]) if named in path.name)
-    alike = [made_on for made_on in made if made_on.runtime == runtime and _same_cores(made_on, machine)]
+    alike = [made_on for made_on in _shipped_of(runtime) if _same_cores(made_on, machine)]
     if not alike:
         return CalibrationChoice(calibration=None)
     row = device_named(max(alike, key=lambda made_on: made_on.created).device)
@@ -116,6 +116,13 @@ def _cached_from_another_core(
     return CalibrationChoice(calibration=calibration, notes=(note,))
 
 
+def _shipped_of(runtime: str) -> Iterator[Calibration]:
+    """The calibrations that come with us of an engine. Names of files tell of it, but for their dashes."""
+    named = f"-{name_start(runtime)}-"
+    made = (read_calibration(path) for path in files_in([SHIPPED]) if named in path.name)
+    return (calibration for calibration in made if calibration.runtime == runtime)
+
+
 def _here(rate: Sourced, faster: float) -> Sourced:
     source = f"{rate.source}; times what a product of matrices does here"
     return replace(rate, value=faster * rate.value, origin="prior", source=source)
@@ -128,13 +135,10 @@ def _of_architecture(runtime: str, dtype: str, architecture: str | None) -> tupl
     # Products of bytes and of halves have instructions that one core has and the next has not.
     if dtype != "f32" and (engine is None or not engine.one_build):
         return ()
-    named = f"-{name_start(runtime)}-"
-    made = (read_calibration(path) for path in files_in([SHIPPED]) if named in path.name)
     return tuple(
         one
-        for one in made
-        if (one.runtime, one.unit, one.dtype) == (runtime, "cpu", dtype)
-        and one.environment.get("architecture") == architecture
+        for one in _shipped_of(runtime)
+        if (one.unit, one.dtype) == ("cpu", dtype) and one.environment.get("architecture") == architecture
     )
 
 
