@@ -51,11 +51,10 @@ def shipped_for(device: Device, runtime: str, dtype: str, setup: HostSetup, mach
     The same arguments give the same object, because pricing caches what it prepared by the calibration's identity.
     """
     clock_hz = None if device.clock_hz is None else device.clock_hz.value
-    now = (tuple(sorted(setup.versions.items())), setup.threads)
-    choice = _cached_choice((runtime, dtype), now, machine, clock_hz)
+    choice = _cached_choice((runtime, dtype), setup, machine, clock_hz)
     if choice.calibration is None and _of_architecture(runtime, dtype, machine.architecture):
         peak = machine_roof(device).peaks.get("f32")
-        return choice if peak is None else _cached_from_another_core((runtime, dtype), now, machine, peak)
+        return choice if peak is None else _cached_from_another_core((runtime, dtype), setup, machine, peak)
     return choice
 
 
@@ -63,12 +62,11 @@ def shipped_for(device: Device, runtime: str, dtype: str, setup: HostSetup, mach
 @lru_cache(maxsize=64)
 def _cached_choice(
     wanted: tuple[str, str],
-    now: tuple[tuple[tuple[str, str], ...], int | None],
+    setup: HostSetup,
     machine: MachineFacts,
     clock_hz: float | None,
 ) -> CalibrationChoice:
-    runtime, setup = wanted[0], HostSetup(versions=dict(now[0]), threads=now[1])
-    alike = [made_on for made_on in _shipped_of(runtime) if _same_cores(made_on, machine)]
+    alike = [made_on for made_on in _shipped_of(wanted[0]) if _same_cores(made_on, machine)]
     if not alike:
         return CalibrationChoice(calibration=None)
     row = device_named(max(alike, key=lambda made_on: made_on.created).device)
@@ -85,13 +83,11 @@ def _cached_choice(
 @lru_cache(maxsize=64)
 def _cached_from_another_core(
     wanted: tuple[str, str],
-    now: tuple[tuple[tuple[str, str], ...], int | None],
+    setup: HostSetup,
     machine: MachineFacts,
     peak: Sourced,
 ) -> CalibrationChoice:
     """The calibration of the nearest number of threads, with every rate times what a product of matrices does here."""
-    runtime = wanted[0]
-    setup = HostSetup(versions=dict(now[0]), threads=now[1])
     cpus = float(setup.threads or machine.usable_cpus or machine.logical_cores or 1)
     near = min(
         _of_architecture(*wanted, machine.architecture),
@@ -110,7 +106,7 @@ def _cached_from_another_core(
         threads=setup.threads,
     )
     note = (
-        f"{runtime} is not calibrated on this machine: what it reached on {near.device}, of the same architecture, "
+        f"{wanted[0]} is not calibrated on this machine: what it reached on {near.device}, of the same architecture, "
         f"serves it with a wider interval. `{calibrating(*wanted)}` measures this one."
     )
     return CalibrationChoice(calibration=calibration, notes=(note,))
