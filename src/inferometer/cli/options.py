@@ -290,9 +290,14 @@ def _joined(context: click.Context, parameter: click.Parameter, values: tuple[st
     return ",".join(values) if values else None
 
 
+def listed(text: str | None) -> tuple[str, ...]:
+    """The names in a list with commas; none where the option was left out."""
+    return tuple(part.strip() for part in (text or "").split(",") if part.strip())
+
+
 def split_lists(context: click.Context, parameter: click.Parameter, values: tuple[str, ...]) -> tuple[str, ...]:  # noqa: ARG001 - click's signature
     """Each of the names in a repeated option, of which each may be a list with commas."""
-    return tuple(name for value in values for name in map(str.strip, value.split(",")) if name)
+    return listed(",".join(values))
 
 
 def option_of(name: str) -> str:

@@ -42,7 +42,7 @@ from inferometer.core.graph import Graph, is_generative
 from inferometer.core.kept import Kept
 from inferometer.core.plugins import Listed, listed, load_listed
 from inferometer.core.workload import Precision
-from inferometer.known.files import all_of, own_texts, row_named, rows_of, rows_of_users
+from inferometer.known.files import all_of, of_catalog, own_texts, row_named, rows_of, rows_of_users
 from inferometer.known.load import CatalogRow, read_rows
 from inferometer.known.serving_costs import fitted_costs, fitted_on
 
@@ -82,9 +82,13 @@ def engine(name: str) -> EngineDescriptor:
     raise UnknownNameError("runtime", name, names, listing=f"Known: {', '.join(names)}.")
 
 
+@of_catalog
 def known_engine(name: str) -> EngineDescriptor | None:
     """As `engine`, and None for a name that nobody describes."""
-    return _known(name, settings.catalog_folders())
+    row = row_named("engines", name)
+    if row is not None:
+        return _descriptor(row)  # ours are found without a look at what is installed
+    return next((_of_plugin(plugin) for plugin in listed(_GROUP) if plugin.name == name), None)
 
 
 def engine_or_ideal(name: str | None) -> EngineDescriptor:
@@ -92,24 +96,9 @@ def engine_or_ideal(name: str | None) -> EngineDescriptor:
     return (known_engine(name) if name else None) or engine("ideal")
 
 
+@of_catalog  # what is installed does not change while we run
 def engines() -> Mapping[str, EngineDescriptor]:
     """Every engine by name, plug-ins last. One that cannot be loaded, or has no descriptor, is left out."""
-    return _every(settings.catalog_folders())
-
-
-# Cached by the folders the user names, which may have rows; what is installed does not change while we run.
-
-
-@cache
-def _known(name: str, folders: tuple[Path, ...]) -> EngineDescriptor | None:  # noqa: ARG001 - they decide on the rows
-    row = row_named("engines", name)
-    if row is not None:
-        return _descriptor(row)  # ours are found without a look at what is installed
-    return next((_of_plugin(plugin) for plugin in listed(_GROUP) if plugin.name == name), None)
-
-
-@cache
-def _every(folders: tuple[Path, ...]) -> Mapping[str, EngineDescriptor]:  # noqa: ARG001 - as above
     described: dict[str, EngineDescriptor] = {name: engine(name) for name in rows_of("engines").by_name}
     for plugin in listed(_GROUP):
         with suppress(PluginError):  # `inferometer runtimes` says what is wrong with it
@@ -154,21 +143,21 @@ def ranked_engines(device: Device, *, makes_tokens: bool, format: str | None = N
     """
     use = _use(device, makes_tokens=makes_tokens)
     file = None if format == "config" or use == "accelerator" else format
-    ranked, made = _ranked(use, file, settings.catalog_folders()), "tokens" if makes_tokens else "arrays"
+    ranked, made = _ranked(use, file), "tokens" if makes_tokens else "arrays"
     if file not in {None, "onnx"}:
         return ranked
-    usual = [name for name, patterns in _usual(made, settings.catalog_folders()) if is_one_of(device, patterns)]
+    usual = [name for name, patterns in _usual(made) if is_one_of(device, patterns)]
     return tuple(dict.fromkeys((*usual, *ranked)))
 
 
-@cache
-def _usual(made: str, folders: tuple[Path, ...]) -> tuple[tuple[str, tuple[str, ...]], ...]:  # noqa: ARG001 - as above
+@of_catalog
+def _usual(made: str) -> tuple[tuple[str, tuple[str, ...]], ...]:
     """Engines with the devices whose owners run them, for models that make tokens or arrays, or that hear speech."""
     return tuple((each.name, each.usual_on[made]) for each in engine_ranks() if made in each.usual_on)
 
 
-@cache
-def _ranked(use: Use, file: str | None, folders: tuple[Path, ...]) -> tuple[str, ...]:  # noqa: ARG001 - as above
+@of_catalog
+def _ranked(use: Use, file: str | None) -> tuple[str, ...]:
     """Without a file no plug-in is looked for: listing what is installed takes longer than a prediction."""
     uses: tuple[Use, ...] = ("served", "gpu") if use == "served" else (use,)  # what serves need not run here
 
@@ -198,14 +187,9 @@ class EngineRank:
     lacks: tuple[str, ...] = ()
 
 
+@of_catalog
 def engine_ranks() -> tuple[EngineRank, ...]:
-    """Every engine of the catalog."""
-    return _ranks(settings.catalog_folders())
-
-
-@cache
-def _ranks(folders: tuple[Path, ...]) -> tuple[EngineRank, ...]:  # noqa: ARG001 - as above
-    """Of our own files only the lines that matter are parsed: there are many."""
+    """Every engine of the catalog. Of our own files only the lines that matter are parsed: there are many."""
     own = [
         EngineRank(name=name, opens=tuple(stated.get("opens", ())), rank=stated.get("rank"),
                    first_for=frozenset(stated.get("first_for", ())),
@@ -252,7 +236,7 @@ def default_runtime(device: Device, graph: Graph | None = None, *, format: str |
     makes_tokens, folders = is_generative(graph), settings.catalog_folders()
     what = (device.unit, device.vendor, device.name, device.kind, makes_tokens, hears, stored, graph.architecture)
     if (what, folders) not in _defaults:
-        of_speech = [name for name, on in _usual("speech", folders) if is_one_of(device, on)] if hears else []
+        of_speech = [name for name, on in _usual("speech") if is_one_of(device, on)] if hears else []
         lacking = {each.name for each in engine_ranks() if graph.architecture in each.lacks}
         ranked = ranked_engines(device, makes_tokens=makes_tokens, format=stored)
         able = (*of_speech, *(name for name in ranked if name not in lacking), ranked[0])
@@ -322,7 +306,7 @@ def _memory_rules(row: CatalogRow) -> MemoryRules:
 
 @cache
 def version_numbers(version: str) -> tuple[int, ...]:
-    """The numbers of a version in order, to compare two: 0.8.5.post1 → (0, 8, 5, 1)."""
+    """The numbers of a version in order, to compare two: 1.3.0rc20 → (1, 3, 0, 20). None come first."""
     return tuple(int(number) for number in re.findall(r"\d+", version)[:4])
 
 

@@ -4,11 +4,11 @@ import json
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from functools import cache
+from functools import cache, wraps
 from hashlib import blake2b
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, TypeVar
+from typing import Any, ParamSpec, TypeVar
 
 from inferometer.core import settings
 from inferometer.core.cache import write_whole
@@ -58,6 +58,7 @@ def excerpt(text: str, table: str, word: str) -> str:
 # What was parsed lies in the cache folder under a hash of the very text, so that a file that changes is parsed again.
 
 T = TypeVar("T")
+P = ParamSpec("P")
 
 _WORTH_IT = 10_000  # characters; fewer are parsed as quickly as found
 
@@ -144,15 +145,25 @@ def is_built_in(kind: str, name: str) -> bool:
     return _with(kind, name, ()).canonical(name) is not None
 
 
+def of_catalog(make: Callable[P, T]) -> Callable[P, T]:
+    """Keep what a function makes of rows. The folders that the user names decide on those, so it is kept for them."""
+
+    @cache
+    def made(_folders: tuple[Path, ...], *given: P.args, **named: P.kwargs) -> T:
+        return make(*given, **named)
+
+    @wraps(make)
+    def kept(*given: P.args, **named: P.kwargs) -> T:
+        return made(settings.catalog_folders(), *given, **named)  # type: ignore[arg-type] # names of rows are hashable
+
+    vars(kept)["cache_clear"] = made.cache_clear
+    return kept
+
+
+@of_catalog
 def all_of(kind: str, make: Callable[[CatalogRow], T]) -> Mapping[str, T]:
     """Every row of a kind as the value that `make` turns it into, by name; made once, as the rows are read once."""
-    made: Mapping[str, T] = _made(kind, make, settings.catalog_folders())
-    return made
-
-
-@cache
-def _made(kind: str, make: Callable[[CatalogRow], Any], folders: tuple[Path, ...]) -> Mapping[str, Any]:
-    return MappingProxyType({name: make(row) for name, row in _rows(kind, folders).by_name.items()})
+    return MappingProxyType({name: make(row) for name, row in rows_of(kind).by_name.items()})
 
 
 def one_named(

@@ -6,13 +6,12 @@ from dataclasses import fields
 from functools import cache
 from pathlib import Path
 
-from inferometer.core import settings
 from inferometer.core.device import UNITS, CoreGroup, Device, DeviceShares, Link, Memory, Sourced, is_local
 from inferometer.core.dtypes import DTYPES
 from inferometer.core.errors import CatalogError, DomainError, UnitError, UnknownNameError
 from inferometer.core.frozen import frozen
 from inferometer.core.units import parse_quantity
-from inferometer.known.files import all_of, one_named, row_named, rows_of
+from inferometer.known.files import all_of, of_catalog, one_named, row_named, rows_of
 from inferometer.known.load import CatalogRow, did_you_mean, read_rows
 
 # Designs of cores, and what a number of them reaches at a clock.
@@ -34,13 +33,9 @@ class CoreDesign:
     note: str | None = None  # which units give these rates
 
 
+@of_catalog
 def core_design(name: str) -> CoreDesign | None:
     """The design of that name or alias."""
-    return _design_named(name, settings.catalog_folders())
-
-
-@cache
-def _design_named(name: str, folders: tuple[Path, ...]) -> CoreDesign | None:  # noqa: ARG001 - they decide on the rows
     row = row_named("cores", name)
     return None if row is None else _design(row)
 
@@ -183,11 +178,11 @@ def device(name: str) -> Device:
         return local_device(name)
     if name.endswith(".toml"):
         return _only_one(Path(name))
-    return _named(name, settings.catalog_folders())
+    return _named(name)
 
 
-@cache
-def _named(name: str, folders: tuple[Path, ...]) -> Device:  # noqa: ARG001 - they decide on the rows
+@of_catalog
+def _named(name: str) -> Device:
     if row_named("devices", name) is None and (row := _row_of_phone(name)) is not None:
         return device(row)
     try:
@@ -338,15 +333,15 @@ def _linked(row: CatalogRow, end: str) -> Link | None:
     name = row.text(end)
     if name is None:
         return None
-    found = _link_named(name, settings.catalog_folders())
+    found = _link_named(name)
     if found is None:
         what = f"names the link {name!r}, which is not in the catalog."
         raise row.place.at(end).error(what, remedy=did_you_mean(name, links()))
     return found
 
 
-@cache
-def _link_named(name: str, folders: tuple[Path, ...]) -> Link | None:  # noqa: ARG001 - they decide on the rows
+@of_catalog
+def _link_named(name: str) -> Link | None:
     """One link serves the many devices that name it."""
     row = row_named("links", name)
     return None if row is None else link_from_row(row)

@@ -1,13 +1,10 @@
 """Where a model runs: cloud instances with prices, electricity grids with their carbon, data centres' overhead."""
 
 from collections.abc import Mapping
-from functools import cache
-from pathlib import Path
 
-from inferometer.core import settings
 from inferometer.core.device import Sourced
 from inferometer.core.frozen import frozen
-from inferometer.known.files import all_of, one_named, rows_with
+from inferometer.known.files import all_of, of_catalog, one_named, rows_with
 from inferometer.known.load import CatalogRow
 
 
@@ -51,13 +48,9 @@ def instance(name: str) -> Instance:
     return one_named("instances", name, _instance, what="instance")
 
 
+@of_catalog
 def instances_with(device: str) -> tuple[Instance, ...]:
     """The instances that have a device, by its name in the catalog."""
-    return _having(device, settings.catalog_folders())
-
-
-@cache
-def _having(device: str, folders: tuple[Path, ...]) -> tuple[Instance, ...]:  # noqa: ARG001 - they decide on the rows
     rows = rows_with("instances", device).by_name.values()
     return tuple(_instance(row) for row in rows if row.text("device") == device)
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from math import ceil, inf
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping
@@ -21,37 +21,24 @@ if TYPE_CHECKING:
     from inferometer.core.workload import Workload
     from inferometer.predict.options import Options, Speculative
 
-End = Literal["time_s", "low_s", "high_s"]
 _TO_FIRST = ("tokenise", "encode", "prefill", "sampling", "transfer")
 _AROUND_STEP = ("sampling", "detokenise")
 AROUND = "around"  # what of a pipeline runs once a picture: text encoders before the steps, the image's decoder after
-_ENDS: dict[str, End] = {"": "time_s", "_low": "low_s", "_high": "high_s"}
+_ENDS = {"": "time_s", "_low": "low_s", "_high": "high_s"}
 
 
 def headline_times(phases: Collection[Phase], workload: Workload, options: Options) -> dict[str, float | None]:
-    """The four times of a request and the ends of their intervals, by the names that a `Headline` has for them."""
-    return {
-        f"{name}{ending}_s": seconds
-        for ending, end in _ENDS.items()
-        for name, seconds in request_times(phases, workload, options, end).items()
-    }
+    """The four times of a request and the ends of their intervals, by the names that a `Headline` has for them.
 
-
-def request_times(
-    phases: Iterable[Phase], workload: Workload, options: Options, end: End = "time_s"
-) -> dict[str, float | None]:
-    """`latency`, `ttft`, `tpot` and `e2e` in seconds; None for a time that the request does not have.
-
-    The high end of a sum is not known where that of a part is not.
+    `latency`, `ttft`, `tpot` and `e2e`; None for a time that the request does not have. The high end of a sum is not
+    known where that of a part is not.
     """
-    seconds: dict[str, float] = {phase.name: _end(phase, end) for phase in phases}
-    times = _sums(seconds, workload, options)
-    return {name: None if time == inf else time for name, time in times.items()}
-
-
-def _end(phase: Phase, end: End) -> float:
-    seconds: float | None = getattr(phase, end)
-    return inf if seconds is None else seconds
+    times: dict[str, float | None] = {}
+    for ending, end in _ENDS.items():
+        seconds = {phase.name: inf if (each := getattr(phase, end)) is None else each for phase in phases}
+        for name, time in _sums(seconds, workload, options).items():
+            times[f"{name}{ending}_s"] = None if time == inf else time
+    return times
 
 
 def _sums(seconds: Mapping[str, float], workload: Workload, options: Options) -> dict[str, float | None]:

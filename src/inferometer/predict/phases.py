@@ -14,7 +14,7 @@ from inferometer.predict.headline import AROUND
 from inferometer.predict.options import EnergyCosts, Options
 from inferometer.predict.parallel import stage_share
 from inferometer.predict.price.collectives import chosen_link, route_of
-from inferometer.predict.price.price import bound_names
+from inferometer.predict.price.price import bound_names, over_columns
 from inferometer.predict.price.priors import storage_prior
 
 if TYPE_CHECKING:
@@ -185,7 +185,7 @@ def _ops(step: StepPrice, plan: PricePlan, phase: str, *, once: bool, stretch: f
 
 def _sums(values: Any, times: float = 1.0) -> list[float]:
     """Each row over all columns."""
-    total = values[:, 0] if values.shape[1] == 1 else values.sum(axis=1)
+    total = over_columns(values)
     sums: list[float] = (total if times == 1 else times * total).tolist()
     return sums
 

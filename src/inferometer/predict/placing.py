@@ -222,16 +222,23 @@ def _placed(form: RunnableForm, question: Question, memory: Fit, context: int, h
     form = replace(form, flags=f"{flags} -c {context}", host_bytes=away)
     if host is None:
         return form
-    room = capacity_of(host)
-    if room is not None and away > room:
-        too_much = f"{away / 1e9:.1f} GB would lie on the host, which has {room / 1e9:.1f}."
-        return replace(form, flags=None, why_not=too_much)
+    if (refused := _beyond_host(form, away, host)) is not None:
+        return refused
     here = question.answer().phase("decode")
     there = _question(question.graph, host, question.runtime_name, form.weights).answer().phase("decode")
     if here is None or there is None:
         return form
     ends = [_split_step(question.graph, found, here, there, end) for end in ("time_s", "low_s", "high_s")]
     return form if ends[0] is None else _timed(form, *ends)  # type: ignore[arg-type] # the first is there
+
+
+def _beyond_host(form: RunnableForm, away: int, host: Device) -> RunnableForm | None:
+    """The form refused, where its host has no room for what lies there."""
+    room = capacity_of(host)
+    if room is None or away <= room:
+        return None
+    too_much = f"{away / 1e9:.1f} GB would lie on the host, which has {room / 1e9:.1f}."
+    return replace(form, flags=None, why_not=too_much)
 
 
 def _first_layers(graph: Graph, away: int) -> int:
@@ -248,8 +255,8 @@ def placement(question: Question, memory: Fit) -> Placement:
     graph, count = question.graph, layer_count(question.graph)
     stacked = _weights(question, lambda block, _op: is_layer(block))
     experts = _weights(question, lambda _block, op: op.kind == "moe_experts")
-    mixed = sum(b.count for b in graph.blocks if is_layer(b) and any(op.kind == "moe_experts" for op in b.ops))
-    fixed = memory.activations_bytes + memory.workspace_bytes + memory.state_bytes + (memory.reserve_bytes or 0)
+    mixed = _mixed(graph)
+    fixed = _fixed_bytes(memory)
     room = (memory.capacity_bytes or 0) - fixed
     for away in range(1, mixed + 1):
         held = memory.weights_bytes + memory.kv_bytes - experts * away / mixed
@@ -282,7 +289,7 @@ def _split_step(graph: Graph, found: Placement, here: Phase, there: Phase, end: 
     """Seconds of a step whose ops run where their weights lie; its ends are as wide as those of each part."""
     whole = layer_count(graph)
     stacked = {block.name for block in graph.blocks if is_layer(block)}
-    mixed = sum(b.count for b in graph.blocks if is_layer(b) and any(op.kind == "moe_experts" for op in b.ops))
+    mixed = _mixed(graph)
     on_gpu = min(found.layers, whole) / whole
     away = found.experts_away / mixed if mixed else 0.0
 
@@ -336,7 +343,7 @@ def _layers_of(question: Question, memory: Fit) -> _Layers:
     weights = _weights(question, lambda block, _op: is_layer(block)) + memory.kv_bytes
     experts = _weights(question, lambda _block, op: op.kind == "moe_experts")
     head = memory.weights_bytes + memory.kv_bytes - weights
-    fixed = memory.activations_bytes + memory.workspace_bytes + memory.state_bytes + (memory.reserve_bytes or 0)
+    fixed = _fixed_bytes(memory)
     whole_s = (sum(op.time_s for op in step.ops) if step else 0.0) or 1.0
     time_s = step.time_s if step else whole_s
     return _Layers(
@@ -349,7 +356,13 @@ def _layers_of(question: Question, memory: Fit) -> _Layers:
     )
 
 
+def _fixed_bytes(memory: Fit) -> int:
+    """What a card holds beside weights and cache, wherever the layers lie."""
+    return memory.activations_bytes + memory.workspace_bytes + memory.state_bytes + (memory.reserve_bytes or 0)
+
+
 def _mixed(graph: Graph) -> int:
+    """How many layers have experts."""
     return sum(b.count for b in graph.blocks if is_layer(b) and any(op.kind == "moe_experts" for op in b.ops))
 
 
@@ -415,12 +428,10 @@ def _spread(asked: Sequence[Question], context: int, host: Device | None) -> Run
         ends = [total + seconds * wide for total, wide in zip(ends, (1.0, card.low, card.high), strict=True)]
         begin += run
     if host_bytes:
-        room = None if host is None else capacity_of(host)
-        if room is not None and host_bytes > room:
-            too_much = f"{host_bytes / 1e9:.1f} GB would lie on the host, which has {room / 1e9:.1f}."
-            return replace(form, flags=None, why_not=too_much)
         if host is None:
             return form
+        if (refused := _beyond_host(form, host_bytes, host)) is not None:
+            return refused
         question = _question(graph, host, first.runtime_name, form.weights)
         beside = _layers_of(question, _in_roomy(question, context))
         there = on_host * beside.seconds[0] + light * (beside.seconds[0] - beside.seconds[1])

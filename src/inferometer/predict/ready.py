@@ -298,7 +298,7 @@ def _layout(
             weight_formats=weight_formats(graph, precision),
             frames=whole.metadata.get("frames"),
         ),
-        notes=(*_unstated(graph, workload.precision), *_kept_formats(graph, workload.precision), *shaped.uncovered),
+        notes=(*_format_notes(graph, workload.precision), *shaped.uncovered),
     )
 
 
@@ -312,19 +312,17 @@ def _require_known_work(graph: Graph, prepared: PreparedWork) -> None:
         )
 
 
-def _unstated(graph: Graph, asked: Precision) -> tuple[str, ...]:
-    if graph.precision is not None or (asked.weights and asked.activations):
-        return ()
-    return (f"{graph.name} names no number format; what was not asked for is {UNSTATED}.",)
-
-
-def _kept_formats(graph: Graph, asked: Precision) -> tuple[str, ...]:
-    """The note about a format that was asked for and holds for few weights, since the model states its own."""
+def _format_notes(graph: Graph, asked: Precision) -> list[str]:
+    """The notes about formats: that none is stated, and that one holds for few weights, as the model states its own."""
+    notes = []
+    if graph.precision is None and not (asked.weights and asked.activations):
+        notes.append(f"{graph.name} names no number format; what was not asked for is {UNSTATED}.")
     formats = weight_formats(graph, resolved_precision(graph, asked))
     main = next(iter(formats), None)
-    if asked.weights is None or main is None or main == dtype(asked.weights).name:
-        return ()
-    return (f"{formats[main]:.0%} of the weights are {main} as the model states; {asked.weights} counts for the rest.",)
+    if asked.weights is not None and main is not None and main != dtype(asked.weights).name:
+        kept = f"{formats[main]:.0%} of the weights are {main} as the model states"
+        notes.append(f"{kept}; {asked.weights} counts for the rest.")
+    return notes
 
 
 def _uncovered(graph: Graph) -> tuple[str, ...]:

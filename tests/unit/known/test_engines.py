@@ -174,7 +174,7 @@ def plugin(monkeypatch):
         monkeypatch.setattr(engines, "listed", lambda _: (listed,))
         monkeypatch.setattr(engines, "load_listed", lambda _: runtime)
 
-    caches = (engines._known, engines._every, engines._ranked, engines._usual)
+    caches = (engines.known_engine, engines.engines, engines._ranked, engines._usual)
     for each in caches:
         each.cache_clear()
     engines._defaults.clear()
@@ -192,7 +192,7 @@ def test_a_plug_in_brings_its_descriptor_or_the_path_of_one(plugin, tmp_path):
     file.write_text('[engines.abacus]\ntitle = "Abacus"\nopens = ["beads"]\npackages = ["abacus"]\n')
     for given in (OWN, file, str(file)):
         plugin(given)
-        engines._known.cache_clear()
+        engines.known_engine.cache_clear()
         assert engine("abacus") == OWN
     assert engines.engines()["abacus"] == OWN
     assert ranked_engines(PI, makes_tokens=True, format="beads")[0] == "abacus"

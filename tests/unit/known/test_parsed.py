@@ -62,7 +62,7 @@ def test_the_list_of_devices_is_made_again_only_when_the_catalog_changes(tmp_pat
     for stated, clock_hz in (("1 GHz", 1e9), ("2 GHz", 2e9)):
         (tmp_path / "mine.toml").write_text(BOARD.replace("1 GHz", stated))
         files._READ.clear()
-        files._made.cache_clear()
+        files.all_of.cache_clear()
         assert records.device_records()[-1]["clock"] == clock_hz
 
 

@@ -8,12 +8,12 @@ import pytest
 from inferometer.core import Sourced
 from inferometer.core.calibration import KernelShares
 from inferometer.known import device, devices
-from inferometer.known.engines import costs_of, engine
+from inferometer.known.engines import costs_of, engine, version_numbers
 from inferometer.predict.ask import ask
 from inferometer.predict.basis.calibrations import higher_rates
 from inferometer.predict.basis.engine_tables import calibrating, reading
 from inferometer.predict.basis.engine_tables.calibrating import engine_calibration, form_calibration, system_of
-from inferometer.predict.basis.engine_tables.reading import read_tables, version_distance, version_key
+from inferometer.predict.basis.engine_tables.reading import read_tables, version_distance
 from inferometer.predict.fitting import memory_fit
 from inferometer.predict.price import kernels
 from inferometer.predict.price.kernel_floors import PeakRates, floor_of, gemm_ideals
@@ -77,7 +77,7 @@ def test_messages_are_those_of_a_captured_step_in_bytes(folder):
 
 
 def test_versions_are_compared_by_their_numbers():
-    assert version_key("1.3.0rc20") > version_key("1.3.0rc9")
+    assert version_numbers("1.3.0rc20") > version_numbers("1.3.0rc9")
     assert version_distance("0.24.0", "0.19.0") < version_distance("1.0.0", "0.19.0")
 
 
@@ -314,7 +314,7 @@ def test_the_nearest_version_comes_first_and_without_one_the_newest(tmp_path):
     assert order("0.14.0") == ["0.14.0", "0.19.0", "0.9.0"]  # of two as near the newer one
     assert reading._by_nearness(tmp_path / "none", "t.parquet", None) == []
     assert version_distance("1.2.3", "1.2") == pytest.approx(3 / 2500)
-    assert version_key("v1.2.3rc4.5") == (1, 2, 3, 4)
+    assert version_numbers("v1.2.3rc4.5") == (1, 2, 3, 4)
 
 
 def sizes(**given):

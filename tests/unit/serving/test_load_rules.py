@@ -38,6 +38,7 @@ from inferometer.serving.load.answers import (
     SPOKEN,
     THOUGHT,
     Answer,
+    SseReader,
     _Delta,
     _refusal,
     _seconds,
@@ -64,7 +65,6 @@ from inferometer.serving.load.prompts import WORDS, PromptMaker
 from inferometer.serving.load.rounds import RequestRow, RoundRows, joined, rows_of, token_gaps
 from inferometer.serving.load.run import _drafted, level_of
 from inferometer.serving.load.server import ServerFacts, parse_metrics, telemetry_of
-from inferometer.serving.load.sse import SseReader
 
 
 def fixed(tokens):

@@ -30,11 +30,11 @@ from inferometer.core.profile import Profile
 from inferometer.core.traffic.arrivals import Arrivals
 from inferometer.core.traffic.figures import figures_of
 from inferometer.core.traffic.lengths import Lengths
+from inferometer.serving.load.answers import SseReader
 from inferometer.serving.load.apis import parse_address, proxied
 from inferometer.serving.load.plan import LoadPlan, LoadStep
 from inferometer.serving.load.pool import Security
 from inferometer.serving.load.run import load
-from inferometer.serving.load.sse import SseReader
 from inferometer.serving.load.wire import Connection
 
 

@@ -19,6 +19,7 @@ from inferometer.cli.options import (
     field_options,
     format_option,
     list_option,
+    listed,
     print_card,
     print_document,
     print_table,
@@ -321,7 +322,7 @@ def search_from(model: str, options: dict[str, Any]) -> PlanSearch:
     limits: dict[str, Any] = {
         "sequences": _numbers(options["sequences"], "max-num-seqs"),
         "tokens": _numbers(options["tokens_a_step"], "max-num-batched-tokens"),
-        "kv": tuple(_format(name) for name in _listed(options["kv"])),
+        "kv": tuple(_format(name) for name in listed(options["kv"])),
     }
     lengths = _numbers(options["draft_length"], "draft-length")
     job_s = _job_seconds(options)
@@ -342,9 +343,9 @@ def search_from(model: str, options: dict[str, Any]) -> PlanSearch:
         trace=trace,
         objectives=tuple(parse_objective(part) for text in options["objectives"] for part in text.split(",")),
         goal=options["goal"],
-        devices=_listed(options["devices"]),
-        runtimes=_listed(options["runtimes"]),
-        weights=tuple(_format(name) for name in _listed(options["weights"])),
+        devices=listed(options["devices"]),
+        runtimes=listed(options["runtimes"]),
+        weights=tuple(_format(name) for name in listed(options["weights"])),
         tp=_numbers(options["tp"], "tp"),
         pp=_numbers(options["pp"], "pp"),
         ep=_numbers(options["ep"], "ep"),
@@ -371,7 +372,7 @@ def search_from(model: str, options: dict[str, Any]) -> PlanSearch:
 
 def _shares(text: str | None) -> tuple[float, ...]:
     try:
-        return tuple(float(part) for part in _listed(text))
+        return tuple(float(part) for part in listed(text))
     except ValueError:
         raise click.UsageError(f"--day takes shares, and not {text!r}.") from None
 
@@ -399,13 +400,9 @@ def _format(name: str) -> str | None:
     return None if name == "own" else name
 
 
-def _listed(text: str | None) -> tuple[str, ...]:
-    return tuple(part.strip() for part in text.split(",") if part.strip()) if text else ()
-
-
 def _numbers(text: str | None, name: str) -> tuple[int, ...]:
     kind = Whole(0 if name.startswith("max-num") else 1, 1 << 18)
-    return tuple(kind.convert(part, None, click.get_current_context(silent=True)) for part in _listed(text))
+    return tuple(kind.convert(part, None, click.get_current_context(silent=True)) for part in listed(text))
 
 
 def _plan_edge(model: str, options: dict[str, Any], form: str) -> None:
@@ -415,9 +412,9 @@ def _plan_edge(model: str, options: dict[str, Any], form: str) -> None:
     answer = edge_plans(
         EdgeSearch(
             model=model, frames_per_s=options["frames"], streams=options["streams"],
-            devices=_listed(options["devices"]),
-            runtimes=_listed(options["runtimes"]), image=options["image"], max_watts=options["max_watts"],
-            weights=tuple(_format(name) for name in _listed(options["weights"])),
+            devices=listed(options["devices"]),
+            runtimes=listed(options["runtimes"]), image=options["image"], max_watts=options["max_watts"],
+            weights=tuple(_format(name) for name in listed(options["weights"])),
             goal=options["goal"], options=_options(options),
         )
     )  # fmt: skip

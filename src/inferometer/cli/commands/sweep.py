@@ -16,6 +16,7 @@ from inferometer.cli.options import (
     format_option,
     list_option,
     list_options,
+    listed,
     option_of,
     print_document,
     print_table,
@@ -128,7 +129,7 @@ def _require_answerable(questions: dict[str, Any]) -> None:
     from inferometer.predict.sweep import parse_condition
     from inferometer.predict.sweep.columns import column_named
 
-    columns, cells = _split(questions["pareto"]), _split(questions["heatmap"])
+    columns, cells = listed(questions["pareto"]), listed(questions["heatmap"])
     for name in (*columns, *cells, questions["by"]):
         column_named(name)
     for condition in questions["cheapest"]:
@@ -156,7 +157,7 @@ def _asks_details(questions: dict[str, Any]) -> bool:
 
     limited = (parse_condition(text).column for text in questions["cheapest"])
     return not DETAILS.keys().isdisjoint(
-        (*_split(questions["pareto"]), *_split(questions["heatmap"]), questions["by"], *limited)
+        (*listed(questions["pareto"]), *listed(questions["heatmap"]), questions["by"], *limited)
     )
 
 
@@ -225,7 +226,7 @@ def _print_answers(rows: RowSource, questions: dict[str, Any], form: str) -> Non
         title = column_title(column)
         return title if title[:2].isupper() else title[0].lower() + title[1:]
 
-    columns = _split(questions["pareto"])
+    columns = listed(questions["pareto"])
     if columns:
         front = rows.pareto(*columns, ties=False)
         _print_rows(front, form, questions["most"], f"Pareto front of {' and '.join(map(words_of, columns))}")
@@ -251,10 +252,6 @@ def _print_answers(rows: RowSource, questions: dict[str, Any], form: str) -> Non
         _save_chart(rows, questions, columns)
     if not (columns or questions["cheapest"] or questions["chart"]):
         _print_rows(rows, form, questions["most"], None)
-
-
-def _split(text: str | None) -> list[str]:
-    return [part.strip() for part in (text or "").split(",") if part.strip()]
 
 
 def _print_rows(rows: RowSource, form: str, most: int, title: str | None) -> None:
@@ -283,11 +280,11 @@ def _csv(rows: RowSource) -> Iterator[str]:
         yield csv_head(COLUMNS).decode()
 
 
-def _save_chart(rows: RowSource, questions: dict[str, Any], columns: list[str]) -> None:
+def _save_chart(rows: RowSource, questions: dict[str, Any], columns: tuple[str, ...]) -> None:
     from inferometer.understand.view.charts import heatmap, pareto_scatter
     from inferometer.understand.view.charts.render import save
 
-    cells = _split(questions["heatmap"])
+    cells = listed(questions["heatmap"])
     chart = heatmap(rows, *cells) if cells else pareto_scatter(rows, *columns)
     save(chart, questions["chart"])
     say(f"Saved {questions['chart']}.")
@@ -330,9 +327,9 @@ def print_cheapest(
             f"{option_of(unused[0])} is not searched for users.",
             remedy=f"Searched: {', '.join(map(option_of, _SPLIT))} (lists).",
         )
-    lists = {name: _listed(axes[name]) for name in _SPLIT}
+    lists = {name: listed(axes[name]) for name in _SPLIT}
     search = ServingSearch(
-        models=_listed(axes["models"]),
+        models=listed(axes["models"]),
         devices=lists["devices"],
         runtimes=lists["runtimes"],
         weights=lists["weights"],
@@ -353,10 +350,6 @@ def print_cheapest(
         print_text(f"{len(rows) - most} more plans: --rows {len(rows)} shows them.")
     if tokens_per_user is not None and not any(row.get("meets") for row in rows):
         raise InferometerError(f"No plan gives {users} users {tokens_per_user:g} tokens/s each.")
-
-
-def _listed(text: str | None) -> tuple[str, ...]:
-    return tuple(part.strip() for part in text.split(",") if part.strip()) if text else ()
 
 
 def _whole(name: str, text: Any) -> int:

@@ -36,6 +36,15 @@ def evenly(number: int, by: float) -> float:
     return number * by % 1.0
 
 
+def require_share_and_time(cancels: tuple[float, float] | None) -> None:
+    """Of requests that are taken back."""
+    if cancels is not None and not (0 < cancels[0] <= 1 and cancels[1] > 0):
+        raise DomainError(
+            "Requests that are taken back are a share above 0 and up to 1, after a time.",
+            remedy="Write --cancel 0.1:5s.",
+        )
+
+
 def is_taken_back(number: int, share: float) -> bool:
     """Whether a request is one of the share whose asker goes away."""
     return evenly(number, 2**0.5) < share

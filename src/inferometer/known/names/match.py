@@ -8,16 +8,13 @@ part of a number: what no rule names is None.
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
-from functools import cache
 from itertools import permutations
-from pathlib import Path
 from typing import NamedTuple
 
-from inferometer.core import settings
 from inferometer.core.device import CoreGroup, Device, Sourced, Unit
 from inferometer.core.errors import CatalogError
 from inferometer.core.frozen import frozen
-from inferometer.known.files import own_texts, row_named, rows_of_users, tables
+from inferometer.known.files import of_catalog, own_texts, row_named, rows_of_users, tables
 from inferometer.known.hardware import CoreDesign, core_aliases, core_design, device, group_of, peaks_of
 from inferometer.known.names.words import (
     count_in,
@@ -64,13 +61,9 @@ class PhraseMeaning:
     weak: bool = False
 
 
+@of_catalog
 def phrases() -> Mapping[str, PhraseMeaning]:
     """Words run together (`rtx4090`, `snapdragon8gen3`) → what they name."""
-    return _phrases(settings.catalog_folders())
-
-
-@cache
-def _phrases(folders: tuple[Path, ...]) -> Mapping[str, PhraseMeaning]:  # noqa: ARG001 - they decide on the rows
     rows = list(_rows())
     boards = {row.name for row in rows}
     rows = [
@@ -352,17 +345,13 @@ class DeviceMatch(NamedTuple):
     times: int
 
 
+@of_catalog
 def match_device(name: str, unit: Unit | None = None) -> DeviceMatch | None:
     """The device that a published name means, on the unit asked for; None where no rule says.
 
     Without a unit it is the one that the name speaks of (`NPU-only`), otherwise the vendor's usual one. A name of CPU
     and GPU together is a device with the peaks of both.
     """
-    return _match(name, unit, settings.catalog_folders())
-
-
-@cache
-def _match(name: str, unit: Unit | None, folders: tuple[Path, ...]) -> DeviceMatch | None:  # noqa: ARG001 - they decide on the rows
     named = row_named("devices", name)
     if named is not None and unit in {None, device(named.name).unit}:
         return DeviceMatch(named.name, 1)  # `raspberry-pi-5` is that row, and not the GPU of the board

@@ -46,6 +46,10 @@ class HostSetup:
     versions: Mapping[str, str] = field(default_factory=dict)
     threads: int | None = None
 
+    def __hash__(self) -> int:
+        """What is chosen for a set-up is kept by it."""
+        return hash((*sorted(self.versions.items()), self.threads))
+
 
 _DRIVER = Path("/proc/driver/nvidia/version")
 _GOVERNOR = Path("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor")
@@ -202,8 +206,7 @@ def calibration_for(device: str, runtime: str, dtype: str, setup: HostSetup | No
     The same files give the same object, because pricing caches what it prepared by the calibration's identity.
     """
     folder, *stamps = calibrations_stamp()
-    now = None if setup is None else (tuple(sorted(setup.versions.items())), setup.threads)
-    return _cached_choice((device, runtime, dtype), folder, tuple(stamps), now)
+    return _cached_choice((device, runtime, dtype), folder, tuple(stamps), setup)
 
 
 def calibrations_stamp() -> tuple[Path, int, int]:
@@ -222,13 +225,9 @@ def _changed_ns(folder: Path) -> int:
 # A sweep asks for each of its devices, engines and formats again and again; files that change have other stamps.
 @lru_cache(maxsize=256)
 def _cached_choice(
-    wanted: tuple[str, str, str],
-    folder: Path,
-    stamps: tuple[int, ...],
-    now: tuple[tuple[tuple[str, str], ...], int | None] | None,
+    wanted: tuple[str, str, str], folder: Path, stamps: tuple[int, ...], setup: HostSetup | None
 ) -> CalibrationChoice:
     del stamps  # only part of the key
-    setup = None if now is None else HostSetup(versions=dict(now[0]), threads=now[1])
     return choose_calibration(*wanted, folders=(folder,), setup=setup)
 
 

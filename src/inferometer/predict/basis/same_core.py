@@ -32,6 +32,8 @@ from inferometer.predict.basis.files import SHIPPED, files_in, name_start, read_
 from inferometer.predict.basis.roof import machine_roof
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from inferometer.core.calibration import Calibration
     from inferometer.core.device import Device, Sourced
 
@@ -49,11 +51,10 @@ def shipped_for(device: Device, runtime: str, dtype: str, setup: HostSetup, mach
     The same arguments give the same object, because pricing caches what it prepared by the calibration's identity.
     """
     clock_hz = None if device.clock_hz is None else device.clock_hz.value
-    now = (tuple(sorted(setup.versions.items())), setup.threads)
-    choice = _cached_choice((runtime, dtype), now, machine, clock_hz)
+    choice = _cached_choice((runtime, dtype), setup, machine, clock_hz)
     if choice.calibration is None and _of_architecture(runtime, dtype, machine.architecture):
         peak = machine_roof(device).peaks.get("f32")
-        return choice if peak is None else _cached_from_another_core((runtime, dtype), now, machine, peak)
+        return choice if peak is None else _cached_from_another_core((runtime, dtype), setup, machine, peak)
     return choice
 
 
@@ -61,14 +62,11 @@ def shipped_for(device: Device, runtime: str, dtype: str, setup: HostSetup, mach
 @lru_cache(maxsize=64)
 def _cached_choice(
     wanted: tuple[str, str],
-    now: tuple[tuple[tuple[str, str], ...], int | None],
+    setup: HostSetup,
     machine: MachineFacts,
     clock_hz: float | None,
 ) -> CalibrationChoice:
-    runtime, setup = wanted[0], HostSetup(versions=dict(now[0]), threads=now[1])
-    named = f"-{name_start(runtime)}-"
-    made = (read_calibration(path) for path in files_in([SHIPPED]) if named in path.name)
-    alike = [made_on for made_on in made if made_on.runtime == runtime and _same_cores(made_on, machine)]
+    alike = [made_on for made_on in _shipped_of(wanted[0]) if _same_cores(made_on, machine)]
     if not alike:
         return CalibrationChoice(calibration=None)
     row = device_named(max(alike, key=lambda made_on: made_on.created).device)
@@ -85,13 +83,11 @@ def _cached_choice(
 @lru_cache(maxsize=64)
 def _cached_from_another_core(
     wanted: tuple[str, str],
-    now: tuple[tuple[tuple[str, str], ...], int | None],
+    setup: HostSetup,
     machine: MachineFacts,
     peak: Sourced,
 ) -> CalibrationChoice:
     """The calibration of the nearest number of threads, with every rate times what a product of matrices does here."""
-    runtime = wanted[0]
-    setup = HostSetup(versions=dict(now[0]), threads=now[1])
     cpus = float(setup.threads or machine.usable_cpus or machine.logical_cores or 1)
     near = min(
         _of_architecture(*wanted, machine.architecture),
@@ -110,10 +106,17 @@ def _cached_from_another_core(
         threads=setup.threads,
     )
     note = (
-        f"{runtime} is not calibrated on this machine: what it reached on {near.device}, of the same architecture, "
+        f"{wanted[0]} is not calibrated on this machine: what it reached on {near.device}, of the same architecture, "
         f"serves it with a wider interval. `{calibrating(*wanted)}` measures this one."
     )
     return CalibrationChoice(calibration=calibration, notes=(note,))
+
+
+def _shipped_of(runtime: str) -> Iterator[Calibration]:
+    """The calibrations that come with us of an engine. Names of files tell of it, but for their dashes."""
+    named = f"-{name_start(runtime)}-"
+    made = (read_calibration(path) for path in files_in([SHIPPED]) if named in path.name)
+    return (calibration for calibration in made if calibration.runtime == runtime)
 
 
 def _here(rate: Sourced, faster: float) -> Sourced:
@@ -128,13 +131,10 @@ def _of_architecture(runtime: str, dtype: str, architecture: str | None) -> tupl
     # Products of bytes and of halves have instructions that one core has and the next has not.
     if dtype != "f32" and (engine is None or not engine.one_build):
         return ()
-    named = f"-{name_start(runtime)}-"
-    made = (read_calibration(path) for path in files_in([SHIPPED]) if named in path.name)
     return tuple(
         one
-        for one in made
-        if (one.runtime, one.unit, one.dtype) == (runtime, "cpu", dtype)
-        and one.environment.get("architecture") == architecture
+        for one in _shipped_of(runtime)
+        if (one.unit, one.dtype) == ("cpu", dtype) and one.environment.get("architecture") == architecture
     )
 
 

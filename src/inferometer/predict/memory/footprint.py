@@ -15,7 +15,7 @@ from inferometer.predict.work.rules.attention import cache_bytes, cached_bytes_p
 from inferometer.predict.work.rules.experts import hidden_bytes
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
+    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 
     from inferometer.core.binding import Binding
 
@@ -53,7 +53,9 @@ def footprint(graph: Graph, binding: Binding, shares: Mapping[str, float] | None
     ops = [(block, op) for block, op in _every_op(graph) if op.kind == "control" or not op.symbols & unknown]
     weights = resident(graph, size_of, "weight", "constant")
     caches = sum(block.count * cache_bytes(op, bound) for block, op in ops if is_cached(op))
-    kv = caches + _loose_cache_bytes(graph, size_of)
+    # Cache tensors that no attention op has stand in graphs where attention is spelled out in products.
+    known = {t.name for _, op in _every_op(graph) if op.kind == "attention" for t in (*op.inputs, *op.outputs)}
+    kv = caches + resident(graph, size_of, "kv", but=known)
     state = resident(graph, size_of, "state")
     parts = shares or {}
     activations, peak_at = _most(live_bytes(graph, lambda tensor: parts.get(tensor.name, 1) * size_of(tensor)))
@@ -86,12 +88,12 @@ def _every_op(graph: Graph) -> Iterator[tuple[Block, Op]]:
     return ((block, op) for block, outer in graph.ops() for op in within(outer))
 
 
-def resident(graph: Graph, size_of: Callable[[Tensor], Any], *roles: str) -> Any:
-    """Bytes of all tensors of these roles, each counted once by name, in every repetition of its block."""
+def resident(graph: Graph, size_of: Callable[[Tensor], Any], *roles: str, but: Collection[str] = ()) -> Any:
+    """Bytes of the tensors of these roles, each once by name, in every repetition of its block; `but` are left out."""
     held: dict[str, Any] = {}
     for block, op in _every_op(graph):
         for tensor in (*op.weights, *op.inputs, *op.outputs):
-            if tensor.role in roles:
+            if tensor.role in roles and tensor.name not in but:
                 times = block.count if "{}" in tensor.name else 1
                 held.setdefault(block.full_name(tensor.name), times * size_of(tensor))
     return sum(held.values())
@@ -99,18 +101,6 @@ def resident(graph: Graph, size_of: Callable[[Tensor], Any], *roles: str) -> Any
 
 def is_cached(op: Op) -> bool:
     return op.kind == "attention" and bool(op.get("cached"))
-
-
-def _loose_cache_bytes(graph: Graph, size_of: Callable[[Tensor], Any]) -> Any:
-    """Cache tensors that no attention op has: graphs where attention is spelled out in products."""
-    known = {t.name for _, op in _every_op(graph) if op.kind == "attention" for t in (*op.inputs, *op.outputs)}
-    held: dict[str, Any] = {}
-    for block, op in _every_op(graph):
-        for tensor in (*op.inputs, *op.outputs):
-            if tensor.role == "kv" and tensor.name not in known:
-                times = block.count if "{}" in tensor.name else 1
-                held.setdefault(block.full_name(tensor.name), times * size_of(tensor))
-    return sum(held.values())
 
 
 def cache_growth(ops: Iterable[tuple[Block, Op]], binding: Binding) -> int:

@@ -19,6 +19,7 @@ from inferometer.core.frozen import frozen
 from inferometer.core.statistics import EIGHT_IN_TEN
 from inferometer.predict.price.hosts import WORTH_SAYING, waits_for_host
 from inferometer.predict.price.kernels import kernel_sizes
+from inferometer.predict.price.price import over_columns
 from inferometer.predict.price.step import StepPrice
 from inferometer.predict.work.polynomial import NAMES, Monomial, NotPolynomialError, coefficients
 from inferometer.predict.work.prepare import PARTS
@@ -314,7 +315,7 @@ def sums_of_step(plan: PricePlan, step: StepPrice, *, once: bool) -> StepSums:
     priced, quantities = step.priced, step.quantities
     columns, collected = priced.time_s.shape[1], plan.prepared.collected
     alone = columns == 1 and not isinstance(step.step_s, np.ndarray)
-    by_op = [_over_columns(each) for each in (priced.time_s, priced.floor_s, quantities.flops, quantities.bytes)]
+    by_op = [over_columns(each) for each in (priced.time_s, priced.floor_s, quantities.flops, quantities.bytes)]
     numbers, counts = collected.executed[once]
     # Ops are added up one after the other in the order of execution.
     executed = counts * np.array(by_op)[:, numbers]
@@ -334,7 +335,3 @@ def sums_of_step(plan: PricePlan, step: StepPrice, *, once: bool) -> StepSums:
         far=step.outside(),
         whole=lambda: step,
     )
-
-
-def _over_columns(values: Any) -> Any:
-    return values[:, 0] if values.shape[1] == 1 else values.sum(axis=1)

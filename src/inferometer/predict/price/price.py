@@ -68,6 +68,11 @@ def _beyond(activations: Any, cache_bytes: Any) -> Any:
     return activations * (activations > cache_bytes) if some else activations
 
 
+def over_columns(values: Any) -> Any:
+    """The sum of each row; of one column the column itself."""
+    return values[:, 0] if values.shape[1] == 1 else values.sum(axis=1)
+
+
 def require_rate(rate: Sourced, what: str) -> float:
     """The rate, which work is divided by: a finite number above 0."""
     if not (isfinite(rate.value) and rate.value > 0):

@@ -65,11 +65,11 @@ def cheapest_serving(search: ServingSearch) -> list[dict[str, Any]]:
 
 
 def _plans(search: ServingSearch) -> Iterator[tuple[str, str, str | None, str | None, int]]:
-    devices = search.devices or _priced()
+    devices = search.devices or priced_gpus()
     return product(search.models, devices, search.runtimes or (None,), search.weights or _WEIGHTS, search.tp or _TP)
 
 
-def _priced() -> tuple[str, ...]:
+def priced_gpus() -> tuple[str, ...]:
     """GPUs of data centres whose kernels are known, or a near one's, and that some instance of the catalog has."""
     return tuple(
         name

@@ -9,7 +9,14 @@ from inferometer.core.errors import DomainError
 from inferometer.core.frozen import frozen
 from inferometer.core.served import Level, Loop, Objective
 from inferometer.core.traffic.arrivals import Arrivals
-from inferometer.core.traffic.demand import Demand, Sharing, closed_demand, open_demand, trace_demand
+from inferometer.core.traffic.demand import (
+    Demand,
+    Sharing,
+    closed_demand,
+    open_demand,
+    require_share_and_time,
+    trace_demand,
+)
 from inferometer.core.traffic.lengths import Lengths
 from inferometer.core.traffic.traces import RequestTrace
 from inferometer.serving.load.apis import Api, AudioAsked
@@ -97,11 +104,7 @@ class LoadPlan:
         ):
             if value is not None and value < least:
                 raise DomainError(f"{name} must be {least} or more, and is {value}.")
-        if self.cancels is not None and not (0 < self.cancels[0] <= 1 and self.cancels[1] > 0):
-            raise DomainError(
-                "Requests that are taken back are a share above 0 and up to 1, after a time.",
-                remedy="Write --cancel 0.1:5s.",
-            )
+        require_share_and_time(self.cancels)
         if self.images is not None and self.api != "chat":
             raise DomainError("Images go with messages.", remedy="Leave --api out, or --images.")
         if self.audio is not None and self.api not in {"chat", "transcriptions"}:

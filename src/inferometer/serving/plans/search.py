@@ -22,20 +22,18 @@ from inferometer.core.traffic.figures import figures_of
 from inferometer.core.traffic.lengths import draw
 from inferometer.core.traffic.traces import part_of, repeated_tokens, scaled
 from inferometer.known import device as device_named
-from inferometer.known import devices as all_devices
 from inferometer.known import model as model_named
 from inferometer.known.engines import engine as engine_named
 from inferometer.known.engines import serving_engine
 from inferometer.known.files import row_named
-from inferometer.known.places import instances_with
 from inferometer.predict.ask import ask, model_graph
-from inferometer.predict.basis.engine_tables.calibrating import system_of
 from inferometer.predict.energy import power_model
 from inferometer.predict.money import carbon_grams, hourly_price
 from inferometer.predict.price.collectives import route_of
 from inferometer.predict.served.question import ServedReplica, served
 from inferometer.predict.served.steady import Drafts, Traffic
 from inferometer.predict.sweep.engines import Spread, spread_over
+from inferometer.predict.sweep.serving import priced_gpus
 from inferometer.serving.load.plan import LoadPlan, LoadStep
 from inferometer.serving.plans.asked import (
     MONTH_H,
@@ -376,7 +374,7 @@ def ways(search: PlanSearch) -> list[Way]:
     split += [{"tp": 1, "dp": dp, "ep": dp} for dp in copied if dp > 1]
     fewer = [name for name in _WEIGHTS if dtype(name).bits < _FEWER * own_bits(graph)]
     kinds = product(
-        search.devices or _priced(), search.runtimes or (serving_engine(),), search.weights or (None, *fewer)
+        search.devices or priced_gpus(), search.runtimes or (serving_engine(),), search.weights or (None, *fewer)
     )
     return [
         Way(device=device, runtime=runtime, weights=weights, kv=kv, drafting=drafting, **parallel)
@@ -437,15 +435,6 @@ def _configured(search: PlanSearch, way: Way) -> list[Configuration] | Refused:
         return list(_configurations(search, traffic, way))
     except InferometerError as error:
         return Refused(way=way.words, message=error.message, remedy=error.remedy)
-
-
-def _priced() -> tuple[str, ...]:
-    """GPUs of data centres whose kernels are known, or a near one's, and that some instance of the catalog has."""
-    return tuple(
-        name
-        for name, device in all_devices().items()
-        if device.kind == "server" and device.unit == "gpu" and system_of(name) and instances_with(name)
-    )
 
 
 def _configurations(search: PlanSearch, traffic: Traffic, way: Way) -> Iterator[Configuration]:

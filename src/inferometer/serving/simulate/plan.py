@@ -7,6 +7,7 @@ from typing import Literal
 from inferometer.core.device import Link
 from inferometer.core.errors import DomainError
 from inferometer.core.frozen import frozen
+from inferometer.core.traffic.demand import require_share_and_time
 from inferometer.predict.question import Question
 from inferometer.serving.load.plan import LoadPlan
 from inferometer.serving.simulate.service import Routing, Scaling
@@ -122,8 +123,4 @@ class SimulationPlan:
                 f"An acceptance that varies by {self.spread:g} from request to request cannot be.",
                 remedy=f"Write 0 to {_MOST_SPREAD}, with --draft or --draft-length.",
             )
-        if self.cancels is not None and not (0 < self.cancels[0] <= 1 and self.cancels[1] > 0):
-            raise DomainError(
-                "Requests that are taken back are a share above 0 and up to 1, after a time.",
-                remedy="Write --cancel 0.1:5s.",
-            )
+        require_share_and_time(self.cancels)

@@ -293,7 +293,7 @@ def test_plans_that_meet_it_come_first_then_the_cheapest_then_the_quickest(monke
 
 
 def test_without_devices_those_of_data_centres_with_a_price_are_searched():
-    found = serving._priced()
+    found = serving.priced_gpus()
     assert {"nvidia-h200", "nvidia-l4"} <= {*found}
     assert not {"raspberry-pi-5", "nvidia-rtx-4090", "intel-emerald-rapids-1-vcpu"} & {*found}
 
@@ -484,7 +484,7 @@ def test_devices_to_search_are_gpus_of_data_centres_with_kernels_and_an_instance
     monkeypatch.setattr(serving, "all_devices", lambda: devices)
     monkeypatch.setattr(serving, "system_of", lambda name: None if name == "no-kernels" else "system")
     monkeypatch.setattr(serving, "instances_with", lambda name: () if name == "no-instance" else ("one",))
-    assert serving._priced() == ("good",)
+    assert serving.priced_gpus() == ("good",)
 
 
 @pytest.mark.parametrize("single", [True, False])

@@ -6,7 +6,6 @@ an engine the nearest to the one asked for is read; formats that it lacks are ta
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import field, replace
 from functools import partial
@@ -16,6 +15,7 @@ import numpy as np
 
 from inferometer.core.calibration import KernelShares
 from inferometer.core.frozen import frozen
+from inferometer.known.engines import version_numbers
 from inferometer.predict.price import kernel_floors as floors
 
 if TYPE_CHECKING:
@@ -269,20 +269,15 @@ def _by_nearness(folder: Path, file: str, version: str | None) -> list[tuple[str
     found = (
         [(path.name, path / file) for path in folder.iterdir() if (path / file).is_file()] if folder.is_dir() else []
     )
-    found.sort(key=lambda each: version_key(each[0]), reverse=True)
+    found.sort(key=lambda each: version_numbers(each[0]), reverse=True)
     if version is not None:
         found.sort(key=lambda each: version_distance(each[0], version))  # stable: of two as near the newer one
     return found
 
 
-def version_key(version: str) -> tuple[int, ...]:
-    """The numbers of a version in order: 1.3.0rc20 → (1, 3, 0, 20); what has no release number comes first."""
-    return tuple(int(number) for number in re.findall(r"\d+", version)[:4])
-
-
 def version_distance(one: str, other: str) -> float:
     """How far two versions are apart: a major number weighs most, each further one a fiftieth."""
-    pairs = zip((*version_key(one), 0, 0, 0)[:3], (*version_key(other), 0, 0, 0)[:3], strict=True)
+    pairs = zip((*version_numbers(one), 0, 0, 0)[:3], (*version_numbers(other), 0, 0, 0)[:3], strict=True)
     # no engine of these tables has had fifty minor versions, so a lower number never outweighs a higher one
     return sum(float(abs(a - b)) / float(50**index) for index, (a, b) in enumerate(pairs))
 

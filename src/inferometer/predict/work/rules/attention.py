@@ -43,7 +43,8 @@ def attention(op: Op, binding: Binding) -> Work:
     """
     if op.get("absorbed") == "cheaper":
         return _cheaper(*(attention(_with_form(op, absorbed=form), binding) for form in (True, False)))
-    width = _head_width(op) + _value_width(op)
+    wide = (op["kv_latent"], _rank(op)) if _absorbed(op) else (op["head_dim"], op.get("value_dim", op["head_dim"]))
+    width = sum(wide)  # of a head: its scores are made of keys, its result of values
     each = 2 * width + SOFTMAX_FLOPS + (SOFT_CAP_FLOPS if op.get("soft_cap") else 0)
     flops = sequences(op, binding) * op["heads"] * each * attention_pairs(op, binding)
     expanded = _expanded_elements(op, binding)
@@ -205,16 +206,6 @@ def _rank(op: Op) -> int:
 
 def _absorbed(op: Op) -> bool:
     return bool(op.get("kv_latent") and op.get("absorbed"))
-
-
-def _head_width(op: Op) -> int:
-    width: int = op["kv_latent"] if _absorbed(op) else op["head_dim"]
-    return width
-
-
-def _value_width(op: Op) -> int:
-    width: int = _rank(op) if _absorbed(op) else op.get("value_dim", op["head_dim"])
-    return width
 
 
 def _expanded_elements(op: Op, binding: Binding) -> Any:
