@@ -94,6 +94,12 @@ def load_all(group: str) -> tuple[dict[str, Any], tuple[PluginError, ...]]:
     return loaded, tuple(broken)
 
 
+def usable(group: str) -> tuple[tuple[Any, ...], tuple[str, ...]]:
+    """Every plug-in of a group that loads, and the error messages of the others."""
+    loaded, broken = load_all(group)
+    return tuple(loaded.values()), tuple(error.message for error in broken)
+
+
 def load_listed(plugin: Listed) -> Any:
     try:
         return plugin.entry.load()

@@ -7,7 +7,7 @@ from pathlib import Path
 from inferometer.core.errors import FormatError
 from inferometer.core.frozen import frozen
 from inferometer.core.graph import Graph
-from inferometer.core.plugins import load_all
+from inferometer.core.plugins import usable
 from inferometer.formats.base import GROUP, Peek, Reader, look
 
 _LEAST = 0.1  # less confidence than this is no match
@@ -36,17 +36,11 @@ def _format_of(peek: Peek, reader: Reader, graph: Graph) -> str:
 
 def choose_reader(peek: Peek, *, readers: Iterable[Reader] | None = None) -> Reader:
     """The most confident reader; the name decides a tie, so that the choice does not depend on the order of loading."""
-    candidates, broken = _installed() if readers is None else (tuple(readers), ())
+    candidates, broken = usable(GROUP) if readers is None else (tuple(readers), ())
     ranked = sorted(((reader.match(peek), reader) for reader in candidates), key=lambda pair: (-pair[0], pair[1].name))
     if not ranked or ranked[0][0] < _LEAST or (ranked[0][0] < _SURE and foreign_content(peek) is not None):
         raise _unmatched(peek, candidates, broken)
     return ranked[0][1]
-
-
-def _installed() -> tuple[tuple[Reader, ...], tuple[str, ...]]:
-    """The readers that load, and the error messages of the others."""
-    loaded, errors = load_all(GROUP)
-    return tuple(loaded.values()), tuple(error.message for error in errors)
 
 
 def _unmatched(peek: Peek, readers: tuple[Reader, ...], broken: tuple[str, ...]) -> FormatError:

@@ -9,7 +9,7 @@ import secrets
 from collections.abc import Mapping
 from typing import Any
 
-from sqlalchemy import Connection, RowMapping, Select, delete, func, insert, select, update
+from sqlalchemy import ColumnElement, Connection, RowMapping, Select, delete, func, insert, select, update
 from sqlalchemy.exc import IntegrityError
 
 from inferometer.core.errors import DomainError, UnknownNameError
@@ -124,7 +124,12 @@ def revoke(connection: Connection, token: str, *, now_us: int) -> None:
 
 def admitted(connection: Connection, text: str, *, now_us: int) -> Token | None:
     """The token of this text; None if it is unknown, revoked or expired."""
-    row = connection.execute(tokens_query().where(tokens.c.sha256 == hashed(text))).mappings().first()
+    return holding(connection, tokens.c.sha256 == hashed(text), now_us=now_us)
+
+
+def holding(connection: Connection, which: ColumnElement[bool], *, now_us: int) -> Token | None:
+    """The token, if there is one and it still holds."""
+    row = connection.execute(tokens_query().where(which)).mappings().first()
     token = None if row is None else token_of_row(row)
     return token if token is not None and token.holds(now_us / 1e6) else None
 

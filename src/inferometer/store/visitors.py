@@ -15,7 +15,7 @@ from inferometer.core.frozen import frozen
 from inferometer.store import names
 from inferometer.store.finding import value_of
 from inferometer.store.members import roles_of
-from inferometer.store.people import hashed, token_of_row, tokens_query, user_id
+from inferometer.store.people import hashed, holding, user_id
 from inferometer.store.tables import sessions, tokens, users
 from inferometer.store.values import Role, Scope, SessionRow, Token, Visitor
 
@@ -74,17 +74,11 @@ def _sessions() -> Select[Any]:
 def _holds(connection: Connection, row: Mapping[Any, Any], now_us: int) -> bool:
     if row["ended_us"] is not None or _ends_us(row) <= now_us:
         return False
-    return row["token_id"] is None or _token_of(connection, row["token_id"], now_us) is not None
+    return row["token_id"] is None or holding(connection, tokens.c.id == row["token_id"], now_us=now_us) is not None
 
 
 def _ends_us(row: Mapping[Any, Any]) -> float:
     return float(min(row["used_us"] + IDLE_S * 1e6, row["created_us"] + LONGEST_S * 1e6))
-
-
-def _token_of(connection: Connection, token: str, now_us: int) -> Token | None:
-    row = connection.execute(tokens_query().where(tokens.c.id == token)).mappings().first()
-    held = None if row is None else token_of_row(row)
-    return held if held is not None and held.holds(now_us / 1e6) else None
 
 
 def by_session(connection: Connection, text: str, *, now_us: int) -> Visitor | None:
@@ -95,7 +89,7 @@ def again(connection: Connection, visitor: Visitor, *, now_us: int) -> Visitor |
     """The same visitor as of now: None if their token or session has ended meanwhile."""
     if visitor.session is not None:
         return _signed_in(connection, sessions.c.id == visitor.session, now_us)
-    token = None if visitor.token is None else _token_of(connection, visitor.token, now_us)
+    token = None if visitor.token is None else holding(connection, tokens.c.id == visitor.token, now_us=now_us)
     return None if token is None else by_token(connection, token)
 
 
@@ -106,7 +100,7 @@ def _signed_in(connection: Connection, condition: Any, now_us: int) -> Visitor |
     ends, noted = _ends_us(row) / 1e6, row["used_us"] / 1e6
     if row["token_id"] is None:
         return _visitor(connection, row["user"], _SIGNED_IN, session=row["id"], until=ends, noted=noted)
-    token = _token_of(connection, row["token_id"], now_us)
+    token = holding(connection, tokens.c.id == row["token_id"], now_us=now_us)
     assert token is not None  # noqa: S101 - the session holds only if its token does
     until = ends if token.expires is None else min(ends, token.expires)
     return _visitor(

@@ -15,6 +15,7 @@ import numpy as np
 from inferometer.core.errors import FormatError
 from inferometer.core.json_text import parse_json
 from inferometer.engines.order import ToolOrder
+from inferometer.engines.torch.checkpoint import config_of
 from inferometer.formats.gguf.write import model_facts
 from inferometer.formats.gguf.write.file import file_type, format_of, turned, write_tensors
 from inferometer.formats.gguf.write.metadata import architecture_row, metadata_of
@@ -30,7 +31,7 @@ _PRE_TOKENISERS = {"llama": "llama-bpe", "qwen2": "qwen2", "qwen3": "qwen2"}  # 
 
 def convert(order: ToolOrder) -> Iterator[str]:
     stored = order.options["weights"]
-    config = _config(order.source)
+    config = config_of(order.source if order.source.is_dir() else order.source.parent)
     graph = graph_from_config(
         {key: value for key, value in config.items() if key != "quantization_config"}, name=order.source.name
     )
@@ -88,15 +89,6 @@ def _reader(folder: Path, open_files: ExitStack) -> Callable[[str], Array]:
         return values.astype(np.float32)
 
     return read
-
-
-def _config(folder: Path) -> Mapping[str, Any]:
-    path = (folder if folder.is_dir() else folder.parent) / "config.json"
-    try:
-        config: Mapping[str, Any] = parse_json(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise FormatError(f"{path} cannot be read: {error}.", remedy="Give the folder with config.json.") from None
-    return config
 
 
 def _vocabulary(folder: Path, config: Mapping[str, Any], size: int) -> dict[str, Any]:

@@ -2,7 +2,7 @@
 
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import replace
 from typing import Any
@@ -139,9 +139,7 @@ class OpenvinoRecordedSession(OpenvinoSession):
         return {"forward": self._described(samples)}
 
     def _described(self, samples: Mapping[str, tuple[float, ...]]) -> tuple[Kernel, ...]:
-        ops = {op.get_friendly_name(): op for op in self._compiled.get_runtime_model().get_ordered_ops()}
-        facts = {name: info_of(op) for name, op in ops.items()}
-        order = sorted(samples, key=lambda name: int(facts.get(name, {}).get("execOrder", len(ops))))
+        ops, facts, order = executed_order(self._compiled, samples)
         executed = [executed_of(name, op, facts[name]) for name, op in ops.items()]
         roles = kernel_roles(self._original, executed, self._own, order)
         return tuple(
@@ -171,6 +169,13 @@ def executed_seconds(request: Any) -> dict[str, float]:
                 name = f"{entry.node_name}#{count}"
             seconds[name] = entry.real_time.total_seconds()
     return seconds
+
+
+def executed_order(compiled: Any, names: Iterable[str]) -> tuple[dict[str, Any], dict[str, dict[str, str]], list[str]]:
+    """The operations of what runs, what it says of each, and the names in the order they run in."""
+    ops = {op.get_friendly_name(): op for op in compiled.get_runtime_model().get_ordered_ops()}
+    facts = {name: info_of(op) for name, op in ops.items()}
+    return ops, facts, sorted(names, key=lambda name: int(facts.get(name, {}).get("execOrder", len(ops))))
 
 
 def executed_of(name: str, op: Any, facts: Mapping[str, str]) -> Executed:

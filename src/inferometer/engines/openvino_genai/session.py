@@ -24,8 +24,7 @@ from inferometer.engines.host import threads_of
 from inferometer.engines.openvino.adopt import kernel_roles, own_names
 from inferometer.engines.openvino.devices import choose_device, guarded, unit_of
 from inferometer.engines.openvino.executed import CounterReading, file_topology, mean_between
-from inferometer.engines.openvino.recorded import consumers_of, executed_of, executed_seconds
-from inferometer.engines.openvino.session import info_of
+from inferometer.engines.openvino.recorded import consumers_of, executed_of, executed_order, executed_seconds
 
 # The network of a folder, stepped as the pipeline steps it: for what the pipeline cannot do.
 #
@@ -145,9 +144,7 @@ class SteppedNetwork:
         return {phase: self._described(kept) for phase, kept in samples.items()}
 
     def _described(self, samples: Mapping[str, Sequence[float]]) -> tuple[Kernel, ...]:
-        ops = {op.get_friendly_name(): op for op in self._compiled.get_runtime_model().get_ordered_ops()}
-        facts = {name: info_of(op) for name, op in ops.items()}
-        order = sorted(samples, key=lambda name: int(facts.get(name, {}).get("execOrder", len(ops))))
+        ops, facts, order = executed_order(self._compiled, samples)
         original = file_topology(self._target.nodes) if self._target.nodes else None
         executed = [executed_of(name, op, facts[name]) for name, op in ops.items()]
         roles = kernel_roles(original, executed, self._own, order)

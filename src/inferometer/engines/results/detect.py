@@ -12,7 +12,7 @@ import msgspec
 
 from inferometer.core.errors import FormatError, InferometerError, UnknownNameError
 from inferometer.core.json_text import parse_json
-from inferometer.core.plugins import load_all
+from inferometer.core.plugins import usable
 from inferometer.core.profile import DeviceFacts, Profile
 from inferometer.core.units import format_quantity
 from inferometer.engines.results.base import GROUP, Document, Importer
@@ -180,8 +180,7 @@ def _own_document(document: Document) -> tuple[str, str] | None:
 
 def installed() -> tuple[tuple[Importer, ...], tuple[str, ...]]:
     """The importers that load, and the error messages of the others."""
-    loaded, errors = load_all(GROUP)
-    return tuple(loaded.values()), tuple(error.message for error in errors)
+    return usable(GROUP)
 
 
 def _describe(document: Document) -> str:

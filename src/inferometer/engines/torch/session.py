@@ -23,7 +23,7 @@ from inferometer.engines.torch.seq2seq import Seq2Seq, encodes
 from inferometer.known.engines import runtime_effects
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     import numpy as np
 
@@ -211,8 +211,7 @@ class Text:
             if cuda:
                 self._host.wait()
                 stamps.append(clock())
-        names = ("launch", "run") if cuda else ("run",)
-        parts = {name: (after - before) * 1e-9 for name, (before, after) in zip(names, pairwise(stamps), strict=True)}
+        parts = _between(stamps, ("launch", "run") if cuda else ("run",))
         return Event(kind=kind, start_ns=stamps[0], end_ns=stamps[-1], tokens=tokens, context=context, parts=parts)
 
     def _encoded(self, source: Any) -> Event:
@@ -228,8 +227,7 @@ class Text:
             if self._host.place.cuda:
                 self._host.wait()
                 stamps.append(clock())
-        names = ("write", "launch", "run") if self._host.place.cuda else ("write", "run")
-        parts = {name: (after - before) * 1e-9 for name, (before, after) in zip(names, pairwise(stamps), strict=True)}
+        parts = _between(stamps, ("write", "launch", "run") if self._host.place.cuda else ("write", "run"))
         return Event(
             kind="encode", start_ns=stamps[0], end_ns=stamps[-1], tokens=source.shape[-1], context=0, parts=parts
         )
@@ -278,13 +276,10 @@ class Text:
         return tuple(stamps), last, tuple(made)
 
     def _parts(self, stamps: Stamps, *, written: bool) -> dict[str, float]:
-        """What passed between two looks at the clock, by its name."""
         names: tuple[str, ...] = ("run", "read") if self._forward.samples else ("run", "sample", "read")
         if self._host.landing is not None:
             names = ("launch", "run", "read")
-        if written:
-            names = ("write", *names)
-        return {name: (after - before) * 1e-9 for name, (before, after) in zip(names, pairwise(stamps), strict=True)}
+        return _between(stamps, ("write", *names) if written else names)
 
     def _fill(self, depth: int) -> None:
         """Tokens drawn from the seed, put into the cache in chunks."""
@@ -384,3 +379,8 @@ def _session(host: TorchHost, execution: Execution) -> Session | TextSession:
         return Text(host, Eager(host.module, seq2seq), seq2seq=seq2seq)
     with host.running("preparing the model"):
         return Text(host, Static(host, compiled=execution == "compiled", seq2seq=seq2seq), seq2seq=seq2seq)
+
+
+def _between(stamps: Sequence[int], names: tuple[str, ...]) -> dict[str, float]:
+    """Seconds between one look at the clock and the next, by what passed there."""
+    return {name: (after - before) * 1e-9 for name, (before, after) in zip(names, pairwise(stamps), strict=True)}

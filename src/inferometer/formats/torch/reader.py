@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from inferometer.core.errors import FormatError
-from inferometer.core.json_text import parse_json
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -75,12 +74,7 @@ def program_inside(archive: Archive) -> Archive:
 
 
 def _document(archive: Archive, name: str) -> dict[str, Any]:
-    try:
-        document = parse_json(archive.read(name))
-    except ValueError as error:
-        raise FormatError(
-            f"The member {name!r} of {str(archive.path)!r} is no JSON: {error}.", remedy="The file is damaged."
-        ) from None
+    document = archive.document(name)
     return document if isinstance(document, dict) else {}
 
 

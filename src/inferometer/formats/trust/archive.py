@@ -9,10 +9,11 @@ import zipfile
 import zlib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 from inferometer.core.errors import FormatError
 from inferometer.core.frozen import frozen
+from inferometer.core.json_text import parse_json
 
 MAX_MEMBERS = 1_000_000
 MAX_DIRECTORY = 256 << 20  # bytes of the zip directory
@@ -63,6 +64,15 @@ class Archive:
         if len(data) > limit:
             raise FormatError(f"The member {name!r} of {str(self.path)!r} is larger than the {limit:,} bytes allowed.")
         return data
+
+    def document(self, name: str) -> Any:
+        """What a member that is JSON says."""
+        try:
+            return parse_json(self.read(name))
+        except ValueError as error:
+            raise FormatError(
+                f"The member {name!r} of {str(self.path)!r} is no JSON: {error}.", remedy="The file is damaged."
+            ) from None
 
 
 def open_archive(path: Path) -> Archive:

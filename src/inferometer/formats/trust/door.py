@@ -11,11 +11,11 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import IO, Any
 
-from inferometer.core.errors import FormatError, TrustError
+from inferometer.core.errors import TrustError
 from inferometer.core.frozen import frozen
 from inferometer.core.json_text import parse_json
 from inferometer.core.settings import data_folder
-from inferometer.formats.trust.archive import Archive, open_archive
+from inferometer.formats.trust.archive import open_archive
 
 # Programs exported by PyTorch (`.pt2`): whether one could do more than compute.
 #
@@ -126,7 +126,7 @@ def program_faults(path: Path) -> Iterator[str]:
         for name in archive.members:
             if not name.casefold().endswith(".json"):
                 continue
-            document = _document(archive, name)
+            document = archive.document(name)
             if _PAYLOADS.fullmatch(name):
                 folder = name.rpartition("/")[0]
                 for payload in _payloads(document):
@@ -138,15 +138,6 @@ def program_faults(path: Path) -> Iterator[str]:
         for name in sorted(pickled & archive.members.keys()):
             with whole.open(archive.members[name]) as file:
                 yield from (f"has pickled {_kind(name)}, which {fault}" for fault in _pickle_faults(file))
-
-
-def _document(archive: Archive, name: str) -> Any:
-    try:
-        return parse_json(archive.read(name))
-    except ValueError as error:
-        raise FormatError(
-            f"The member {name!r} of {str(archive.path)!r} is no JSON: {error}.", remedy="The file is damaged."
-        ) from None
 
 
 def _payloads(document: Any) -> Iterator[str]:

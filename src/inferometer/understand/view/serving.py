@@ -103,7 +103,7 @@ def _met(answer: ServingAnswer) -> str:
 
 def serving_table(answers: Iterable[ServingAnswer | Mapping[str, Any]]) -> ReportTable:
     rows = [answer if isinstance(answer, Mapping) else asdict(answer) for answer in answers]
-    shown = tuple(column for column in _COLUMNS if any(row.get(column.key) is not None for row in rows))
+    shown = filled(_COLUMNS, rows)
     return ReportTable(columns=shown, rows=tuple({column.key: row.get(column.key) for column in shown} for row in rows))
 
 

@@ -1,6 +1,6 @@
 """What the shape rules share."""
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 from inferometer.core.dims import Dim, symbols_in
 from inferometer.formats.onnx.content import Content, Item
@@ -90,3 +90,8 @@ def first_is_whole(call: Call, index: int) -> int | None:
     """A scalar input's value, where it is a known whole number."""
     items = call.whole(index)
     return items[0] if items else None
+
+
+def without_axes(shape: Shape, axes: Collection[int], *, keep: bool) -> Shape:
+    """The shape without these axes, or with a 1 in the place of each."""
+    return tuple(1 if axis in axes else dim for axis, dim in enumerate(shape) if keep or axis not in axes)

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 from inferometer.formats.onnx import algebra
 from inferometer.formats.onnx.faults import Fault, UnknownShapeError
-from inferometer.formats.onnx.rules.common import as_dim, first_is_whole, first_size
+from inferometer.formats.onnx.rules.common import as_dim, first_is_whole, first_size, without_axes
 from inferometer.formats.onnx.rules.moves import concatenate, pad
 from inferometer.formats.onnx.rules.products import contraction
 from inferometer.formats.onnx.rules.windows import conv, pooled, window_of, windowed
@@ -66,20 +66,21 @@ def nbits_qkv(call: Call) -> list[Out]:
 
 
 def gemm_float8(call: Call) -> list[Out]:
-    a, b = call.shape(0), call.shape(1)
-    left = (a[1], a[0]) if call.integer("transA") else a
-    right = (b[1], b[0]) if call.integer("transB") else b
     dtype = call.element("dtype", call.dtype(0)) if call.has_attribute("dtype") else "f32"
-    return [Out(contraction(call, left, right).shape, dtype)]
+    return [_product(call, 1, dtype)]
 
 
 def q_gemm(call: Call) -> list[Out]:
     """A, its scale and zero point, B, its scale and zero point, C, and those of the result where it is quantised."""
-    a, b = call.shape(0), call.shape(3)
+    return [_product(call, 3, call.dtype(8) if call.has(8) else "f32")]
+
+
+def _product(call: Call, second: int, dtype: str | None) -> Out:
+    """Of two matrices, each of which may be transposed."""
+    a, b = call.shape(0), call.shape(second)
     left = (a[1], a[0]) if call.integer("transA") else a
     right = (b[1], b[0]) if call.integer("transB") else b
-    dtype = call.dtype(8) if call.has(8) else "f32"
-    return [Out(contraction(call, left, right).shape, dtype)]
+    return Out(contraction(call, left, right).shape, dtype)
 
 
 def skip_norm(call: Call) -> list[Out]:
@@ -224,8 +225,7 @@ def qlinear_reduce(call: Call) -> list[Out]:
     shape = call.shape(0)
     axes = {call.axis(axis, len(shape)) for axis in call.integers("axes") or range(len(shape))}
     keep = bool(call.integer("keepdims", 1))
-    kept = tuple(1 if axis in axes else dim for axis, dim in enumerate(shape) if keep or axis not in axes)
-    return [Out(kept, call.dtype(0))]
+    return [Out(without_axes(shape, axes, keep=keep), call.dtype(0))]
 
 
 def one_flag(_call: Call) -> list[Out]:

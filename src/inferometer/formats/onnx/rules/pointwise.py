@@ -5,7 +5,7 @@ from collections.abc import Callable
 from inferometer.formats.onnx.content import Content, Item, broadcast_map, reduced
 from inferometer.formats.onnx.faults import Fault, UnknownShapeError
 from inferometer.formats.onnx.messages import ELEMENTS, is_integer
-from inferometer.formats.onnx.rules.common import broadcast
+from inferometer.formats.onnx.rules.common import broadcast, without_axes
 from inferometer.formats.onnx.rules.items import BINARY, UNARY, divide_floats, divide_integers, sign, to_integer
 from inferometer.formats.onnx.value import Call, Out, Shape
 
@@ -139,8 +139,7 @@ def reduce(call: Call) -> list[Out]:
     dtype = call.dtype(0)
     if axes is None:
         return [Out((None,) * len(shape) if keep else None, dtype)]
-    kept = tuple(1 if axis in axes else dim for axis, dim in enumerate(shape) if keep or axis not in axes)
-    return [Out(kept, dtype, _reduced_content(call, axes, keep=keep))]
+    return [Out(without_axes(shape, axes, keep=keep), dtype, _reduced_content(call, axes, keep=keep))]
 
 
 def _reduced_content(call: Call, axes: tuple[int, ...], *, keep: bool) -> Content | None:

@@ -95,6 +95,14 @@ def kernel_of(call: Call, weight: int, rank: int) -> tuple[int, ...]:
     return kernel
 
 
+def _filters(call: Call, weight: int, space: Shape) -> tuple[Shape, Dim]:
+    """The weight's shape, and its second axis times the groups: a convolution's channels in, a transposed one's out."""
+    filters = call.shape(weight)
+    if len(filters) != len(space) + 2:
+        raise Fault(f"a weight of {len(filters)} dimensions for an input of {len(space) + 2}")
+    return filters, algebra.mul(filters[1], max(1, call.integer("group", 1)))
+
+
 def conv(x: int = 0, weight: int = 1, dtype_from: int | str = 0) -> Callable[[Call], list[Out]]:
     """A rule for convolutions whose data and weight stand at these inputs.
 
@@ -103,10 +111,7 @@ def conv(x: int = 0, weight: int = 1, dtype_from: int | str = 0) -> Callable[[Ca
 
     def infer(call: Call) -> list[Out]:
         (batch, channels), space = _spatial(call, x)
-        filters = call.shape(weight)
-        if len(filters) != len(space) + 2:
-            raise Fault(f"a weight of {len(filters)} dimensions for an input of {len(space) + 2}")
-        expected = algebra.mul(filters[1], max(1, call.integer("group", 1)))
+        filters, expected = _filters(call, weight, space)
         if isinstance(channels, int) and isinstance(expected, int) and channels != expected:
             raise Fault(f"{channels} channels go into a weight for {expected}")
         kernel = kernel_of(call, weight, len(space))
@@ -119,10 +124,7 @@ def conv(x: int = 0, weight: int = 1, dtype_from: int | str = 0) -> Callable[[Ca
 
 def conv_transpose(call: Call) -> list[Out]:
     (batch, _), space = _spatial(call, 0)
-    filters = call.shape(1)
-    if len(filters) != len(space) + 2:
-        raise Fault(f"a weight of {len(filters)} dimensions for an input of {len(space) + 2}")
-    channels = algebra.mul(filters[1], max(1, call.integer("group", 1)))
+    _, channels = _filters(call, 1, space)
     return [Out((batch, channels, *_transposed_space(call, space, kernel_of(call, 1, len(space)))), call.dtype(0))]
 
 

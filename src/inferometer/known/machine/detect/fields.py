@@ -23,6 +23,12 @@ def stripped(text: str | None) -> str | None:
     return kept or None
 
 
+def word(row: Mapping[str, Any], key: str) -> str | None:
+    """What a row of a tool's JSON says under a key, as far as it is text."""
+    value = row.get(key)
+    return stripped(value) if isinstance(value, str) else None
+
+
 def whole(text: str | None) -> int | None:
     """The whole number the text begins with, decimal or 0x."""
     kept = (text or "").strip(" \t\r\n\0")

@@ -5,7 +5,17 @@ from collections.abc import Mapping
 from typing import Any
 
 from inferometer.known.machine.detect import isa
-from inferometer.known.machine.detect.fields import decoded, number, pairs, rows, size_bytes, stripped, table, whole
+from inferometer.known.machine.detect.fields import (
+    decoded,
+    number,
+    pairs,
+    rows,
+    size_bytes,
+    stripped,
+    table,
+    whole,
+    word,
+)
 from inferometer.known.machine.detect.host import (
     Cache,
     CacheKind,
@@ -149,19 +159,16 @@ def _cache(level: int, kind: CacheKind, size: int | None, shared_by: int | None,
 
 
 def _gpu(row: Mapping[str, Any], memory_bytes: int | None) -> Gpu:
-    def word(key: str) -> str | None:
-        value = row.get(key)
-        return stripped(value) if isinstance(value, str) else None
-
-    apple = word("spdisplays_vendor") == "sppci_vendor_Apple" or (word("sppci_model") or "").startswith("Apple")
-    own = size_bytes(word("spdisplays_vram") or word("_spdisplays_vram"))
-    vendor = re.sub(r"^sppci_vendor_|\s*\(0x[0-9a-f]+\)$", "", word("spdisplays_vendor") or "")
+    model, made_by = word(row, "sppci_model"), word(row, "spdisplays_vendor") or ""
+    apple = made_by == "sppci_vendor_Apple" or (model or "").startswith("Apple")
+    own = size_bytes(word(row, "spdisplays_vram") or word(row, "_spdisplays_vram"))
+    vendor = re.sub(r"^sppci_vendor_|\s*\(0x[0-9a-f]+\)$", "", made_by)
     return Gpu(
-        name=word("sppci_model") or word("_name"),
+        name=model or word(row, "_name"),
         vendor="Apple" if apple else vendor or None,
         memory_bytes=memory_bytes if apple else own,
         shared_memory=True if apple else None,
-        cores=whole(word("sppci_cores")),
+        cores=whole(word(row, "sppci_cores")),
         source="system_profiler",
     )
 

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from inferometer.known.machine.detect import isa
-from inferometer.known.machine.detect.fields import decoded, rows, stripped, table
+from inferometer.known.machine.detect.fields import decoded, rows, table, word
 from inferometer.known.machine.detect.gpus import nvidia_gpus
 from inferometer.known.machine.detect.host import (
     Cache,
@@ -68,12 +68,12 @@ _KINDS: Mapping[int, CacheKind] = {3: "instruction", 4: "data", 5: "unified"}
 def windows_host(machine: Machine) -> Host:
     cim = parse_cim(machine.run(*COMMAND))
     nvidia = nvidia_gpus(machine)
-    sizes = {_word(row, "DriverDesc"): _count(row, "MemorySize") for row in cim["registry"]}
+    sizes = {word(row, "DriverDesc"): _count(row, "MemorySize") for row in cim["registry"]}
     others = (_video(row, sizes) for row in cim["video"])
     gpus = (*nvidia, *(gpu for gpu in others if not (nvidia and gpu.vendor == "NVIDIA")))
     system = _first(cim, "system")
     return Host(
-        board=" ".join(part for part in (_word(system, "Manufacturer"), _word(system, "Model")) if part) or None,
+        board=" ".join(part for part in (word(system, "Manufacturer"), word(system, "Model")) if part) or None,
         cpu=_cpu(machine, cim),
         memory=_memory(cim),
         gpus=gpus,
@@ -88,11 +88,6 @@ def parse_cim(text: str | None) -> Cim:
     """The script's JSON: a list of rows for every class, empty where nothing was reported."""
     classes = table(decoded((text or "").lstrip("\ufeff")))
     return {name: rows(classes.get(name)) for name in (*_CLASSES, "registry")}
-
-
-def _word(row: Mapping[str, Any], key: str) -> str | None:
-    value = row.get(key)
-    return stripped(value) if isinstance(value, str) else None
 
 
 def _count(row: Mapping[str, Any], key: str) -> int | None:
@@ -111,11 +106,11 @@ def _first(cim: Cim, name: str) -> Mapping[str, Any]:
 
 def _os(cim: Cim) -> OperatingSystem:
     system = _first(cim, "os")
-    caption = _word(system, "Caption")
+    caption = word(system, "Caption")
     return OperatingSystem(
         name=caption.removeprefix("Microsoft ") if caption else "Windows",
-        version=_word(system, "Version"),
-        kernel=_word(system, "BuildNumber"),
+        version=word(system, "Version"),
+        kernel=word(system, "BuildNumber"),
     )
 
 
@@ -128,8 +123,8 @@ def _cpu(machine: Machine, cim: Cim) -> Cpu:
     logical = _sum(_count(row, "NumberOfLogicalProcessors") for row in sockets)
     clock = _count(first, "MaxClockSpeed")
     return Cpu(
-        model=_word(first, "Name"),
-        vendor=isa.vendor_name(_word(first, "Manufacturer")),
+        model=word(first, "Name"),
+        vendor=isa.vendor_name(word(first, "Manufacturer")),
         architecture=architecture,
         flags=isa.flags_of_windows(architecture, features),
         physical_cores=cores,
@@ -170,16 +165,16 @@ def _memory(cim: Cim) -> MemoryFacts:
 
 
 def _video(row: Mapping[str, Any], sizes: Mapping[str | None, int | None]) -> Gpu:
-    name = _word(row, "Name")
+    name = word(row, "Name")
     ram = _count(row, "AdapterRAM")
     small = ram if ram and ram < _ADAPTER_RAM_FULL else None
-    vendor = _word(row, "AdapterCompatibility")
+    vendor = word(row, "AdapterCompatibility")
     known = {"Advanced Micro Devices, Inc.": "AMD", "Intel Corporation": "Intel"}
     return Gpu(
         name=name,
         vendor=known.get(vendor or "", vendor),
         memory_bytes=sizes.get(name) or small,
-        driver=_word(row, "DriverVersion"),
+        driver=word(row, "DriverVersion"),
         source="cim",
     )
 
@@ -187,7 +182,7 @@ def _video(row: Mapping[str, Any], sizes: Mapping[str | None, int | None]) -> Gp
 def _limits(machine: Machine, cim: Cim) -> HostLimits:
     """A PC that itself runs Hyper-V has a hypervisor too: only its absence, or the model's name, is proof."""
     system = _first(cim, "system")
-    kind = hypervisor_of_dmi((_word(system, "Model"), _word(system, "Manufacturer")))
+    kind = hypervisor_of_dmi((word(system, "Model"), word(system, "Manufacturer")))
     absent = system.get("HypervisorPresent") is False
     return HostLimits(
         affinity_cpus=machine.affinity(),
