@@ -132,22 +132,32 @@ def written(side=1000):
 
 
 def workers(batches=2500, prompts=4000):
-    """Two processes beside one, by the clock: ten million rows at the command."""
-    taken = {}
+    """Two processes beside one, by the clock: ten million rows at the command; and what two commands apart get."""
+
+    def started(rows, file, engine="local"):
+        command = [
+            COMMAND, "sweep", "--models", ONE["models"], "--on", ONE["devices"], "--runtime", "torch-compile",
+            "--batch", rows, "--prompt", f"1-{prompts}", "--engine", engine, "--out", file,
+        ]  # fmt: skip
+        return subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, env=as_users_have())
+
+    def seconds(*asked):
+        start = time.perf_counter()
+        for process in [started(*each) for each in asked]:
+            said = process.communicate()[1]
+            if process.returncode:
+                raise RuntimeError(said.decode())
+        return time.perf_counter() - start
+
     with tempfile.TemporaryDirectory() as folder:
-        for engine in ("local", "local:2"):
-            command = [
-                COMMAND, "sweep", "--models", ONE["models"], "--on", ONE["devices"], "--runtime", "torch-compile",
-                "--batch", f"1-{batches}", "--prompt", f"1-{prompts}", "--engine", engine,
-                "--out", f"{folder}/rows.parquet",
-            ]  # fmt: skip
-            start = time.perf_counter()
-            subprocess.run(command, check=True, capture_output=True, env=as_users_have())
-            taken[engine] = time.perf_counter() - start
-    gain = taken["local"] / taken["local:2"]
+        one = seconds((f"1-{batches}", f"{folder}/one.parquet"))
+        two = seconds((f"1-{batches}", f"{folder}/two.parquet", "local:2"))
+        half = batches // 2
+        apart = seconds((f"1-{half}", f"{folder}/a.parquet"), (f"{half + 1}-{batches}", f"{folder}/b.parquet"))
     yield Figure(
-        name="door_two_workers_over_one", value=gain, unit="×", target="≥ 1.7", met=gain >= 1.7, ratio=1 / gain,
-        note=f"{batches * prompts:,} rows to Parquet by the clock, {taken['local']:.1f} s by one",
+        name="door_two_workers_over_one", value=one / two, unit="×", target="≥ 1.7", met=one / two >= 1.7,
+        ratio=two / one, note=f"{batches * prompts:,} rows to Parquet by the clock, {one:.1f} s by one; two commands "
+        f"of half of them at once: {one / apart:.2f} ×",
     )  # fmt: skip
 
 
