@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from inferometer.core import Block, Graph, Op, Tensor
 from inferometer.core.work import STREAMS
 from inferometer.predict import footprint, graph_work, work_of
-from inferometer.predict.memory.liveness import live_bytes
+from inferometer.predict.memory.footprint import live_bytes
 from inferometer.predict.work.merge import with_sizes
 from inferometer.predict.work.polynomial import ceil_log2, larger, smaller
 from inferometer.predict.work.rules.attention import causal_pairs, mutual_pairs

@@ -8,6 +8,7 @@ from inferometer.core.device import Sourced
 from inferometer.core.errors import CatalogError, UnknownNameError
 from inferometer.core.frozen import frozen
 from inferometer.known import device, devices
+from inferometer.known.files import of_catalog
 from inferometer.known.hardware import device_from_row
 from inferometer.known.load import read_rows
 
@@ -136,6 +137,28 @@ def test_a_users_folder_adds_and_replaces_rows(tmp_path, monkeypatch):
     assert device("box").title == "Box"
     assert device("b").name == "box"
     assert "nvidia-h200" in devices()
+
+
+def test_what_is_made_of_rows_is_kept_for_the_folders_that_the_user_names(tmp_path, monkeypatch):
+    made = []
+
+    @of_catalog
+    def titles(*names):
+        """How they are called."""
+        made.append(names)
+        return [device(name).title for name in names]
+
+    assert titles("nvidia-h200") is titles("nvidia-h200")
+    assert titles.__doc__ == "How they are called."
+    (tmp_path / "mine.toml").write_text(SOURCES + GOOD.replace("devices.box", "devices.nvidia-h200"))
+    monkeypatch.setenv("INFEROMETER_CATALOG", str(tmp_path))
+    assert titles("nvidia-h200") == ["Box"]
+    monkeypatch.delenv("INFEROMETER_CATALOG")
+    assert titles("nvidia-h200") != ["Box"]
+    assert made == [("nvidia-h200",)] * 2
+    titles.cache_clear()
+    titles("nvidia-h200")
+    assert len(made) == 3
 
 
 def test_a_users_folder_that_is_not_there_is_an_error(monkeypatch):

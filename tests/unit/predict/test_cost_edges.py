@@ -10,9 +10,8 @@ from inferometer.core.engine import Overheads, RuntimeEffects
 from inferometer.core.errors import DomainError
 from inferometer.core.workload import Workload
 from inferometer.predict.memory.fit import fit
-from inferometer.predict.memory.footprint import footprint
+from inferometer.predict.memory.footprint import footprint, live_bytes
 from inferometer.predict.memory.inventory import inventory
-from inferometer.predict.memory.liveness import live_bytes
 from inferometer.predict.memory.residency import residency_of
 from inferometer.predict.options import Options
 from inferometer.predict.parallel import is_layer, layer_count, place, stage_share

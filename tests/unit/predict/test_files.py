@@ -134,6 +134,12 @@ def test_what_has_changed_is_said_and_widens(tmp_path, setup, words, factor):
     assert found.calibration.notes == found.notes
 
 
+def test_set_ups_that_are_equal_are_one_key_in_whatever_order_their_packages_were_found():
+    one = HostSetup(versions={"torch": "2.11", "numpy": "2"}, threads=4)
+    assert {one: 1}[HostSetup(versions={"numpy": "2", "torch": "2.11"}, threads=4)] == 1
+    assert one != HostSetup(versions={"torch": "2.11", "numpy": "2"}, threads=8)
+
+
 def test_what_is_not_known_is_not_compared():
     assert differences(made(), HostSetup()) == ()
     assert differences(made(), HostSetup(versions={"torch": "2.11", "numpy": "2"}, threads=4)) == ()

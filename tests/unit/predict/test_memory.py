@@ -4,7 +4,7 @@ import pytest
 from inferometer.core import Binding, Block, Graph, Op, Precision, Tensor
 from inferometer.known.formulas.llm import kv_bytes_per_token
 from inferometer.predict import footprint
-from inferometer.predict.memory.liveness import live_bytes
+from inferometer.predict.memory.footprint import live_bytes
 from unit.predict.decoders import LLAMA_3_1_8B, at, attend, decoder, tensor, tokens, weight
 from unit.predict.examples import cross, experts, mla, op, state
 

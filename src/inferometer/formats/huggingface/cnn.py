@@ -4,7 +4,6 @@ from collections.abc import Mapping
 
 from inferometer.core.graph import Block, Op, Tensor
 from inferometer.formats.huggingface import nn
-from inferometer.formats.huggingface.body import Body, ending_in, function_of, labels_of
 from inferometer.formats.huggingface.config import MANY_LAYERS, Config
 from inferometer.formats.huggingface.family import Family, class_name
 
@@ -68,10 +67,10 @@ def pixels_of(config: Config) -> Tensor:
 
 def classified(
     config: Config, blocks: list[Block], pixels: Tensor, *, layers: int, modules: Mapping[str, str] | None = None
-) -> Body:
+) -> nn.Body:
     """A network that ends in its last block. `modules` are transformers' names of its ops, where it has the network."""
     named = {"modules": modules} if modules else {}
-    return Body(
+    return nn.Body(
         blocks=tuple(blocks),
         inputs=(pixels,),
         outputs=(nn.output(blocks[-1].ops),),
@@ -85,11 +84,11 @@ def conv_bn(names: tuple[str, str], x: Tensor, shape: nn.ConvFilter, function: s
     ops = [nn.convolution(conv, x, shape, conv)]
     ops.append(nn.channel_norm(bn, ops, "batch", bn))
     if function:
-        ops.append(nn.activation(f"{bn}.act", ops, function_of(function)))
+        ops.append(nn.activation(f"{bn}.act", ops, nn.function_of(function)))
     return ops
 
 
-def resnet(config: Config) -> Body:
+def resnet(config: Config) -> nn.Body:
     """Stages of residual blocks; the first of a stage may halve the plane, the others are equal."""
     if config.text("layer_type") not in {"basic", "bottleneck"}:
         raise config.error("layer_type", "must be basic or bottleneck")
@@ -102,10 +101,10 @@ def resnet(config: Config) -> Body:
         name = f"layer{stage + 1}"
         first = _residual(config, f"{name}.{{}}", x, features, stride)
         x = nn.tensor(f"{name}.hidden", *nn.output(first).shape)
-        blocks.append(Block(name=name, ops=ending_in(first, x.name)))
+        blocks.append(Block(name=name, ops=nn.ending_in(first, x.name)))
         if depth > 1:
             rest = _residual(config, f"{name}.{{}}", x, features, 1)
-            blocks.append(Block(name=name, ops=ending_in(rest, x.name), count=depth - 1, first=1))
+            blocks.append(Block(name=name, ops=nn.ending_in(rest, x.name), count=depth - 1, first=1))
     blocks.append(Block(name="head", ops=_pooled_head(config, x, "fc")[: 1 if is_bare(config) else None]))
     inside = 3 if config.text("layer_type") == "bottleneck" else 2
     modules = resnet_modules(config, stages=len(stages), convolutions=inside)
@@ -133,7 +132,7 @@ def _residual(config: Config, at: str, x: Tensor, features: int, stride: int) ->
         ops += conv_bn(names, x, nn.square(features, 1, stride=stride))
         x = nn.output(ops)
     joined = nn.add(f"{at}.add", inner, x)
-    return [*ops, joined, nn.activation(f"{at}.relu", joined, function_of(function))]
+    return [*ops, joined, nn.activation(f"{at}.relu", joined, nn.function_of(function))]
 
 
 def _bottleneck(config: Config, at: str, x: Tensor, features: int, stride: int) -> list[Op]:
@@ -154,10 +153,10 @@ def _bottleneck(config: Config, at: str, x: Tensor, features: int, stride: int) 
 
 def _pooled_head(config: Config, x: Tensor, module: str) -> tuple[Op, ...]:
     pooled = nn.pool("avgpool", x, "average")
-    return pooled, nn.linear(module, pooled, labels_of(config), module, bias=True)
+    return pooled, nn.linear(module, pooled, nn.labels_of(config), module, bias=True)
 
 
-def convnext(config: Config) -> Body:
+def convnext(config: Config) -> nn.Body:
     """Depthwise 7 × 7, norm, a wide pointwise MLP and a learned scale; 2 × 2 convolutions between stages."""
     pixels, stages, blocks = pixels_of(config), _stages(config), list[Block]()
     size, x = config.whole("patch_size"), pixels
@@ -172,11 +171,11 @@ def convnext(config: Config) -> Body:
             ops = [nn.convolution(f"{at}.0", x, patch, f"{at}.0", bias=True)]
             ops.append(nn.channel_norm(f"{at}.1", ops, "layer", f"{at}.1"))
         x = nn.tensor(f"{name}.hidden", *nn.output(ops).shape)
-        blocks.append(Block(name=at, ops=ending_in(ops, x.name)))
+        blocks.append(Block(name=at, ops=nn.ending_in(ops, x.name)))
         blocks.append(Block(name=name, ops=_next_block(config, f"{name}.{{}}", x), count=depth))
     pooled = nn.pool("avgpool", x, "average")
     normed = nn.norm("classifier.0", pooled, "layer", "classifier.0", bias=True)
-    last = nn.linear("classifier.2", normed, labels_of(config), "classifier.2", bias=True)
+    last = nn.linear("classifier.2", normed, nn.labels_of(config), "classifier.2", bias=True)
     blocks.append(Block(name="head", ops=(pooled, normed) if is_bare(config) else (pooled, normed, last)))
     modules = convnext_modules(config, stages=len(stages))
     return classified(config, blocks, pixels, layers=sum(depth for _, depth in stages), modules=modules)
@@ -188,14 +187,14 @@ def _next_block(config: Config, at: str, x: Tensor) -> tuple[Op, ...]:
     turned = nn.copy(f"{inside}.1", "transpose", (conv,), nn.BATCH, *x.shape[2:], features)
     ops = [conv, turned, nn.norm(f"{inside}.2", turned, "layer", f"{inside}.2", bias=True)]
     ops.append(nn.linear(f"{inside}.3", ops, 4 * features, f"{inside}.3", bias=True))
-    ops.append(nn.activation(f"{inside}.4", ops, function_of(config.text("hidden_act"))))
+    ops.append(nn.activation(f"{inside}.4", ops, nn.function_of(config.text("hidden_act"))))
     ops.append(nn.linear(f"{inside}.5", ops, features, f"{inside}.5", bias=True))
     ops.append(nn.copy(f"{inside}.6", "transpose", (ops,), *x.shape))
     ops.append(nn.multiply(f"{at}.layer_scale", ops, weights=(nn.weight(f"{at}.layer_scale", features, 1, 1),)))
     return (*ops, nn.add(f"{at}.add", x, ops, out=x.name))
 
 
-def densenet(config: Config) -> Body:
+def densenet(config: Config) -> nn.Body:
     """Every layer reads the outputs of all before it; a transition halves width and plane."""
     depths, pixels, function = config.wholes("block_config"), pixels_of(config), config.text("hidden_act")
     if sum(depths) > MANY_LAYERS:
@@ -216,7 +215,7 @@ def densenet(config: Config) -> Body:
             blocks.append(Block(name=f"transition{stage}", ops=tuple(ops)))
             x = nn.output(ops)
     normed = nn.channel_norm("features.norm5", x, "batch", "features.norm5")
-    act = nn.activation("features.relu5", normed, function_of(function))
+    act = nn.activation("features.relu5", normed, nn.function_of(function))
     blocks.append(Block(name="head", ops=(normed, act, *_pooled_head(config, nn.output(act), "classifier"))))
     return classified(config, blocks, pixels, layers=sum(depths))
 
@@ -234,13 +233,13 @@ def _preactivated(names: tuple[str, str], x: Tensor, shape: nn.ConvFilter, funct
     """Norm and activation come before the convolution. `names` of norm and convolution."""
     bn, conv = names
     normed = nn.channel_norm(bn, x, "batch", bn)
-    act = nn.activation(f"{bn}.act", normed, function_of(function))
+    act = nn.activation(f"{bn}.act", normed, nn.function_of(function))
     return [normed, act, nn.convolution(conv, act, shape, conv)]
 
 
-def plain(family: Family, config: Config) -> Body:
+def plain(family: Family, config: Config) -> nn.Body:
     """VGG and AlexNet: convolutions with bias, max pools, fully connected layers. Modules are numbered in order."""
-    pixels, function = pixels_of(config), function_of(config.text("hidden_act"))
+    pixels, function = pixels_of(config), nn.function_of(config.text("hidden_act"))
     ops: list[Op] = []
     number = layers = 0
 
@@ -284,13 +283,13 @@ def fully_connected(ops: list[Op], places: list[str], widths: tuple[int, ...], f
         at = f"classifier.{place}"
         ops.append(nn.linear(at, ops, features, at, bias=True))
         if place != places[-1]:
-            ops.append(nn.activation(f"{at}.act", ops, function_of(function)))
+            ops.append(nn.activation(f"{at}.act", ops, nn.function_of(function)))
     return Block(name="head", ops=tuple(ops))
 
 
-def squeezenet(config: Config) -> Body:
+def squeezenet(config: Config) -> nn.Body:
     """Fire modules: 1 × 1 to few channels, then 1 × 1 and 3 × 3 side by side. The head is a convolution."""
-    pixels, function, stem = pixels_of(config), function_of(config.text("hidden_act")), config.table("stem")
+    pixels, function, stem = pixels_of(config), nn.function_of(config.text("hidden_act")), config.table("stem")
     pad = stem.whole("padding", 0, least=0)
     shape = nn.square(stem.whole("out"), stem.whole("kernel"), stride=stem.whole("stride", 1), padding=pad)
     ops = [nn.convolution("features.0", pixels, shape, "features.0", bias=True)]
@@ -303,7 +302,7 @@ def squeezenet(config: Config) -> Body:
         if fire.get("pool") is True:
             ops.append(nn.pool(f"features.{number}", ops, "max", (3, 2, 0), ceil=True))
             number += 1
-    head = nn.convolution("classifier.1", ops, nn.square(labels_of(config), 1), "classifier.1", bias=True)
+    head = nn.convolution("classifier.1", ops, nn.square(nn.labels_of(config), 1), "classifier.1", bias=True)
     act = nn.activation("classifier.2", head, function)
     ops += [head, act, nn.pool("classifier.3", act, "average")]
     return classified(config, [Block(name="features", ops=tuple(ops))], pixels, layers=2 + 2 * len(modules))
@@ -325,7 +324,7 @@ def _fire(at: str, x: Tensor, fire: Config, function: str) -> list[Op]:
 # Inverted residuals: MobileNetV2, MobileNetV3 and EfficientNet, in torchvision's module names.
 
 
-def inverted(family: Family, config: Config) -> Body:
+def inverted(family: Family, config: Config) -> nn.Body:
     """Stem, blocks, one wide 1 × 1, global average, classifier."""
     pixels, stem = pixels_of(config), config.table("stem")
     shape = nn.square(stem.whole("out"), stem.whole("kernel"), stride=stem.whole("stride"))
@@ -392,7 +391,7 @@ def _squeeze(config: Config, at: str, x: Tensor, narrow: int) -> list[Op]:
     pooled = nn.pool(f"{at}.avgpool", x, "average")
     cell = nn.view(f"{at}.cell", pooled, nn.BATCH, channels, 1, 1)
     first = nn.convolution(f"{at}.fc1", cell, nn.square(narrow, 1), f"{at}.fc1", bias=True)
-    act = nn.activation(f"{at}.act", first, function_of(config.text("squeeze_act")))
+    act = nn.activation(f"{at}.act", first, nn.function_of(config.text("squeeze_act")))
     second = nn.convolution(f"{at}.fc2", act, nn.square(channels, 1), f"{at}.fc2", bias=True)
-    gate = nn.activation(f"{at}.gate", second, function_of(config.text("gate_act")))
+    gate = nn.activation(f"{at}.gate", second, nn.function_of(config.text("gate_act")))
     return [pooled, cell, first, act, second, gate, nn.multiply(f"{at}.scale", x, gate)]

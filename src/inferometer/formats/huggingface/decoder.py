@@ -5,14 +5,13 @@ from typing import Any
 from inferometer.core.graph import Block, Op, Tensor
 from inferometer.formats.huggingface import nn
 from inferometer.formats.huggingface.attention import Attention, Latent, Seen, last_positions, soft_capped
-from inferometer.formats.huggingface.body import Body, NamePrefixes, ending_in, labels_of
 from inferometer.formats.huggingface.config import Config
 from inferometer.formats.huggingface.family import Family
 from inferometer.formats.huggingface.layer import Experts, Layer, Mlp, stack
 from inferometer.formats.huggingface.plan import planned_layers
 
 
-def decoder(family: Family, config: Config, heads: tuple[str, ...], place: NamePrefixes) -> Body:
+def decoder(family: Family, config: Config, heads: tuple[str, ...], place: nn.NamePrefixes) -> nn.Body:
     layers = planned_layers(family, config, place.body)
     ids = nn.tensor("input_ids", nn.BATCH, nn.QUERY, role="index")
     words = embedded(family, config, ids, place)
@@ -33,8 +32,8 @@ def decoder(family: Family, config: Config, heads: tuple[str, ...], place: NameP
         )
     ops = (*normed, *_head(family, config, nn.output(normed) if normed else stream, heads, place))
     end = (Block(name="head", ops=ops),) if ops else ()
-    return Body(
-        blocks=(Block(name="embed", ops=ending_in(words, stream.name)), *blocks, *end),
+    return nn.Body(
+        blocks=(Block(name="embed", ops=nn.ending_in(words, stream.name)), *blocks, *end),
         inputs=(ids,),
         outputs=(nn.output(ops) if ops else stream,),
         context_limit=config.whole("context", None),
@@ -42,13 +41,13 @@ def decoder(family: Family, config: Config, heads: tuple[str, ...], place: NameP
     )
 
 
-def _head(family: Family, config: Config, x: Tensor, heads: tuple[str, ...], place: NamePrefixes) -> list[Op]:
+def _head(family: Family, config: Config, x: Tensor, heads: tuple[str, ...], place: nn.NamePrefixes) -> list[Op]:
     """The head, on the positions whose logits are asked for."""
     if not heads:
         return []
     ops, names = [last_positions("last", x, nn.LOGITS)], family.names
     if "score" in heads:
-        return [*ops, nn.linear("score", ops, labels_of(config), f"{place.head}{names['score']}")]
+        return [*ops, nn.linear("score", ops, nn.labels_of(config), f"{place.head}{names['score']}")]
     shared = config.flag("tie_word_embeddings", family.tied)
     table = f"{place.body}{names['embed']}.weight" if shared else ""
     head = f"{place.head}{names['head']}"
@@ -85,7 +84,7 @@ def _mixer_sizes(layer: Layer) -> dict[str, Any]:
             return {"state_size": stateful.state}
 
 
-def embedded(family: Family, config: Config, ids: Tensor, place: NamePrefixes) -> list[Op]:
+def embedded(family: Family, config: Config, ids: Tensor, place: nn.NamePrefixes) -> list[Op]:
     """Words, with what the family adds to them: positions, token types, a scale, a norm, a projection."""
     names, hidden = family.names, config.whole("hidden_size")
     at, prefix = f"{place.at}embed", place.body

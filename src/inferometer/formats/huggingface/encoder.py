@@ -7,7 +7,6 @@ from typing import Any
 from inferometer.core.graph import Block, Op, Tensor
 from inferometer.formats.huggingface import nn
 from inferometer.formats.huggingface.attention import Attention, Seen, attention_op
-from inferometer.formats.huggingface.body import Body, NamePrefixes, ending_in, function_of, labels_of
 from inferometer.formats.huggingface.config import Config
 from inferometer.formats.huggingface.decoder import embedded, named_sizes
 from inferometer.formats.huggingface.family import Family, family_of, prepared
@@ -17,7 +16,7 @@ from inferometer.formats.huggingface.plan import planned_layers
 # Heads as steps in a family's row: pick a token, project, activate, normalise.
 
 
-def headed(family: Family, config: Config, stream: Tensor, heads: tuple[str, ...], place: NamePrefixes) -> list[Op]:
+def headed(family: Family, config: Config, stream: Tensor, heads: tuple[str, ...], place: nn.NamePrefixes) -> list[Op]:
     """The steps of each head, one after the other; the step `stream` starts again from the encoder's output."""
     ops: list[Op] = []
     x = stream
@@ -31,7 +30,7 @@ def headed(family: Family, config: Config, stream: Tensor, heads: tuple[str, ...
     return ops
 
 
-def _step(family: Family, config: Config, x: Tensor, step: Mapping[str, Any], place: NamePrefixes) -> list[Op]:
+def _step(family: Family, config: Config, x: Tensor, step: Mapping[str, Any], place: nn.NamePrefixes) -> list[Op]:
     """`inside` says that a module belongs to the body, so its name starts with the body's."""
     module = step.get("module", "")
     full = f"{place.body if step.get('inside') else place.head}{module}"
@@ -48,7 +47,7 @@ def _step(family: Family, config: Config, x: Tensor, step: Mapping[str, Any], pl
                 nn.copy(name, "concat", (first, mean), x.shape[0], 2 * nn.width(x)),
             ]
         case "activation":
-            return [nn.activation(name, x, function_of(step.get("function") or config.text("hidden_act", "gelu")))]
+            return [nn.activation(name, x, nn.function_of(step.get("function") or config.text("hidden_act", "gelu")))]
         case "norm":
             return [nn.norm(name, x, family.norm, full, bias=family.norm_bias)]
         case "probe":
@@ -63,7 +62,7 @@ def _step(family: Family, config: Config, x: Tensor, step: Mapping[str, Any], pl
 
 def _features(config: Config, to: str) -> int:
     if to == "labels":
-        return labels_of(config)
+        return nn.labels_of(config)
     return int(to) if to.isdigit() else int(config.whole(to))
 
 
@@ -82,7 +81,7 @@ def _probe(family: Family, config: Config, x: Tensor, at: str, module: str) -> l
     normed = nn.norm(f"{at}.norm", out, family.norm, f"{module}.layernorm", bias=True)
     mlp = Mlp(
         width=config.whole("intermediate_size"),
-        function=function_of(config.text("hidden_act", "gelu")),
+        function=nn.function_of(config.text("hidden_act", "gelu")),
         up=f"{module}.mlp.fc1",
         down=f"{module}.mlp.fc2",
         bias=True,
@@ -115,14 +114,14 @@ def _packed(name: str, x: Tensor, features: int, module: str) -> Op:
     return Op(name=name, kind="linear", inputs=(x,), outputs=(y,), weights=weights, attributes=attributes)
 
 
-def encoder(family: Family, config: Config, heads: tuple[str, ...], place: NamePrefixes) -> Body:
+def encoder(family: Family, config: Config, heads: tuple[str, ...], place: nn.NamePrefixes) -> nn.Body:
     ids = nn.tensor(f"{place.at}input_ids", nn.BATCH, nn.QUERY, role="index")
     words = embedded(family, config, ids, place)
     body = encoded(family, config, heads, place, words)
     return replace(body, inputs=(ids,), context_limit=config.whole("context", None))
 
 
-def encoded(family: Family, config: Config, heads: tuple[str, ...], place: NamePrefixes, stem: list[Op]) -> Body:
+def encoded(family: Family, config: Config, heads: tuple[str, ...], place: nn.NamePrefixes, stem: list[Op]) -> nn.Body:
     """What `stem` gives, through the layers and the heads."""
     at, layers = place.at, planned_layers(family, config, place.body, cached=False)
     stream = nn.tensor(f"{at}hidden", nn.BATCH, nn.output(stem).shape[1], config.whole("hidden_size"))
@@ -130,9 +129,9 @@ def encoded(family: Family, config: Config, heads: tuple[str, ...], place: NameP
     if module := family.names.get("final_norm"):
         ends.append(nn.norm(f"{at}final_norm", stream, family.norm, f"{place.body}{module}", bias=family.norm_bias))
     ends += headed(family, config, nn.output(ends) if ends else stream, heads, place)
-    return Body(
+    return nn.Body(
         blocks=(
-            Block(name=f"{at}embed", ops=ending_in(stem, stream.name)),
+            Block(name=f"{at}embed", ops=nn.ending_in(stem, stream.name)),
             *stack(layers, at, stream, f"{at}encoder"),
             *((Block(name=f"{at}head", ops=tuple(ends)),) if ends else ()),
         ),
@@ -144,7 +143,7 @@ def encoded(family: Family, config: Config, heads: tuple[str, ...], place: NameP
 # Vision transformers: patches, layers, and what is read off at the end.
 
 
-def vision(family: Family, config: Config, heads: tuple[str, ...], place: NamePrefixes) -> Body:
+def vision(family: Family, config: Config, heads: tuple[str, ...], place: nn.NamePrefixes) -> nn.Body:
     pixels = nn.tensor(f"{place.at}pixel_values", nn.BATCH, config.whole("num_channels", 3), nn.IMAGE, nn.IMAGE)
     # Patches, learned tokens before them, positions, and CLIP's first norm
     names, hidden, size = family.names, config.whole("hidden_size"), config.whole("patch_size")
@@ -192,7 +191,7 @@ def _tokens(family: Family, name: str, rows: Tensor, prefix: str) -> Op:
 # CLIP and SigLIP: an image tower and a text tower that end in the same space.
 
 
-def contrastive(family: Family, config: Config, heads: tuple[str, ...]) -> Body:
+def contrastive(family: Family, config: Config, heads: tuple[str, ...]) -> nn.Body:
     """Images and texts come in equal numbers: every image is compared with every text."""
     seen = _tower(family, config, "vision", heads)
     read = _tower(family, config, "text", heads)
@@ -200,7 +199,7 @@ def contrastive(family: Family, config: Config, heads: tuple[str, ...]) -> Body:
     sizes = {**seen.metadata["default_sizes"]}
     if read.context_limit is not None:
         sizes["query"] = read.context_limit
-    return Body(
+    return nn.Body(
         blocks=(*seen.blocks, *read.blocks, Block(name="compare", ops=ops)),
         inputs=(*seen.inputs, *read.inputs),
         outputs=(nn.output(ops),),
@@ -213,7 +212,7 @@ def contrastive(family: Family, config: Config, heads: tuple[str, ...]) -> Body:
     )
 
 
-def _tower(family: Family, config: Config, side: str, heads: tuple[str, ...]) -> Body:
+def _tower(family: Family, config: Config, side: str, heads: tuple[str, ...]) -> nn.Body:
     plain = config.table(f"{side}_config")
     shared = {"projection_dim": config.get("projection_dim")} if "projection" in heads else {}
     plain = Config(name=config.name, values={**plain.values, **shared}, inside=plain.inside)
@@ -221,7 +220,7 @@ def _tower(family: Family, config: Config, side: str, heads: tuple[str, ...]) ->
     ready = prepared(plain, row, nested=True)
     ends = (*row.tasks["Model"], *heads)
     expand = vision if side == "vision" else encoder
-    return expand(row, ready, ends, NamePrefixes(body=f"{row.base}.", at=f"{side}."))
+    return expand(row, ready, ends, nn.NamePrefixes(body=f"{row.base}.", at=f"{side}."))
 
 
 def _compared(family: Family, image: Tensor, text: Tensor) -> tuple[Op, ...]:

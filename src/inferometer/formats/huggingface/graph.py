@@ -8,7 +8,7 @@ from typing import Any
 from inferometer.core.dtypes import dtype
 from inferometer.core.errors import FormatError, UnknownNameError
 from inferometer.core.graph import Graph, Op, Tensor
-from inferometer.formats.huggingface.body import Body, NamePrefixes
+from inferometer.formats.huggingface import nn
 from inferometer.formats.huggingface.config import LARGEST, Config
 from inferometer.formats.huggingface.family import Family, class_name, family_of, prepared
 
@@ -118,13 +118,13 @@ def graph_from_config(config: Mapping[str, Any], *, name: str) -> Graph:
     return quantized(graph, ready)
 
 
-def _expand(family: Family, config: Config) -> Body:
+def _expand(family: Family, config: Config) -> nn.Body:
     heads, bare = _heads(family, config)
     module = import_module(f"inferometer.formats.huggingface.{_MODULES.get(family.template, family.template)}")
-    expand: Callable[..., Body] = getattr(module, family.template)
+    expand: Callable[..., nn.Body] = getattr(module, family.template)
     if family.template in _HEADED:
         prefix = f"{family.base}." if family.base and (family.keeps_base or not bare) else ""
-        return expand(family, config, heads, NamePrefixes(body=prefix))
+        return expand(family, config, heads, nn.NamePrefixes(body=prefix))
     if family.template in _JOINED:
         return expand(family, config, heads)
     return expand(family, config) if family.template in _NUMBERED else expand(config)

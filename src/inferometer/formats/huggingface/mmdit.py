@@ -7,7 +7,6 @@ from inferometer.core.frozen import frozen
 from inferometer.core.graph import Block, Op, Tensor
 from inferometer.formats.huggingface import nn
 from inferometer.formats.huggingface.attention import Attention, Seen, attend, attention_op, rotary_op
-from inferometer.formats.huggingface.body import LATENT, LAYERS, Body, ending_in, modulated, moved, timestep, two_layers
 from inferometer.formats.huggingface.config import Config
 from inferometer.formats.huggingface.encoder import patches
 from inferometer.formats.huggingface.layer import Mlp, feed
@@ -25,10 +24,10 @@ class DitNames:
     modulation: str
     time: str
     label: str
-    layers: tuple[str, str] = LAYERS  # the two of the time step's MLP
+    layers: tuple[str, str] = nn.LAYERS  # the two of the time step's MLP
 
 
-def dit(config: Config) -> Body:
+def dit(config: Config) -> nn.Body:
     """One embedder of time step and label for the whole model, and a stored table of positions."""
     at = "blocks.{}."
     names = DitNames(
@@ -47,18 +46,18 @@ def dit(config: Config) -> Body:
     stem.append(nn.elementwise("embed.positions", "add", stem, weights=(table,)))
     condition = _conditioned("condition", names, config)
     stream = nn.tensor("hidden", *nn.output(stem).shape)
-    end = modulated("final", stream, nn.output(condition), "final_layer.adaLN_modulation.1", 2)
+    end = nn.modulated("final", stream, nn.output(condition), "final_layer.adaLN_modulation.1", 2)
     patch = config.whole("patch_size") ** 2 * config.whole("out_channels", 2 * config.whole("in_channels"))
     end.append(nn.linear("final.linear", end, patch, "final_layer.linear", bias=True))
     blocks = (
-        Block(name="embed", ops=(*condition, *ending_in(stem, stream.name))),
+        Block(name="embed", ops=(*condition, *nn.ending_in(stem, stream.name))),
         Block(name="decoder", ops=_block(names, stream, nn.output(condition)), count=config.layers("num_layers")),
         Block(name="head", ops=tuple(end)),
     )
     return _dit_body(config, blocks, latent)
 
 
-def diffusers_dit(config: Config) -> Body:
+def diffusers_dit(config: Config) -> nn.Body:
     """Every block has an embedder of its own; positions are computed, not stored."""
     at = "transformer_blocks.{}."
     q, k, v, o = (f"{at}attn1.{name}" for name in ("to_q", "to_k", "to_v", "to_out.0"))
@@ -76,7 +75,7 @@ def diffusers_dit(config: Config) -> Body:
     stream = nn.tensor("hidden", *nn.output(stem).shape)
     condition = _conditioned("layers.{}.condition", names, config)
     blocks = (
-        Block(name="embed", ops=ending_in(stem, stream.name)),
+        Block(name="embed", ops=nn.ending_in(stem, stream.name)),
         Block(
             name="decoder",
             ops=(*condition, *_block(names, stream, nn.output(condition))),
@@ -94,7 +93,7 @@ def _diffusers_end(config: Config, names: DitNames, stream: Tensor) -> tuple[Op,
     active = nn.activation("final.silu", condition, "silu")
     vectors = nn.linear("final.modulation", active, 2 * nn.width(stream), "proj_out_1", bias=True)
     normed = nn.norm("final.norm", stream, "layer")
-    shifted = moved("final", nn.output(normed), nn.output(vectors))
+    shifted = nn.moved("final", nn.output(normed), nn.output(vectors))
     patch = config.whole("patch_size") ** 2 * config.whole("out_channels", config.whole("in_channels"))
     last = nn.linear("final.linear", shifted, patch, "proj_out_2", bias=True)
     return (*condition, active, vectors, normed, shifted, last)
@@ -105,7 +104,7 @@ def _features(config: Config) -> int:
 
 
 def _latent(config: Config) -> Tensor:
-    side = nn.IMAGE // LATENT
+    side = nn.IMAGE // nn.LATENT
     return nn.tensor("latent", nn.BATCH, config.whole("in_channels"), side, side)
 
 
@@ -129,7 +128,7 @@ def _attention(config: Config, *, o: str, qkv: str = "", q: str = "", k: str = "
 def _conditioned(at: str, names: DitNames, config: Config) -> list[Op]:
     """The vector of time step and class. The table has one row more: no class, for guidance."""
     features = _features(config)
-    ops = timestep(f"{at}.time", names.time, features, layers=names.layers)
+    ops = nn.timestep(f"{at}.time", names.time, features, layers=names.layers)
     moment = nn.output(ops)
     label = nn.tensor("class_labels", nn.BATCH, role="index")
     rows = config.whole("num_embeds_ada_norm") + 1
@@ -140,22 +139,22 @@ def _conditioned(at: str, names: DitNames, config: Config) -> list[Op]:
 def _block(names: DitNames, x: Tensor, condition: Tensor) -> tuple[Op, ...]:
     """Modulated norm → attention → gate → modulated norm → MLP → gate. One projection gives all six vectors."""
     at = "layers.{}"
-    ops = modulated(f"{at}.attn", x, condition, names.modulation, 6)
+    ops = nn.modulated(f"{at}.attn", x, condition, names.modulation, 6)
     vectors = nn.output(ops[1])
     ops += attend(names.attention, f"{at}.attn", nn.output(ops), Seen())
     ops.append(nn.multiply(f"{at}.attn.gate", ops, vectors))
     ops.append(nn.add(f"{at}.attn.residual", x, ops))
     middle = nn.output(ops)
     ops.append(nn.norm(f"{at}.mlp.norm", middle, "layer"))
-    ops.append(moved(f"{at}.mlp", nn.output(ops), vectors))
+    ops.append(nn.moved(f"{at}.mlp", nn.output(ops), vectors))
     mlp = Mlp(width=4 * nn.width(x), function="gelu_tanh", up=names.up, down=names.down, bias=True)
     ops += feed(mlp, f"{at}.mlp", nn.output(ops))
     ops.append(nn.multiply(f"{at}.mlp.gate", ops, vectors))
     return (*ops, nn.add(f"{at}.mlp.residual", middle, ops, out=x.name))
 
 
-def _dit_body(config: Config, blocks: tuple[Block, ...], latent: Tensor) -> Body:
-    return Body(
+def _dit_body(config: Config, blocks: tuple[Block, ...], latent: Tensor) -> nn.Body:
+    return nn.Body(
         blocks=blocks,
         inputs=(latent, nn.tensor("timestep", nn.BATCH), nn.tensor("class_labels", nn.BATCH, role="index")),
         outputs=(nn.output(blocks[-1].ops),),
@@ -163,7 +162,7 @@ def _dit_body(config: Config, blocks: tuple[Block, ...], latent: Tensor) -> Body
             "layers": config.layers("num_layers"),
             "hidden_size": _features(config),
             "heads": config.whole("num_attention_heads"),
-            "default_sizes": {"image": LATENT * config.whole("sample_size")},
+            "default_sizes": {"image": nn.LATENT * config.whole("sample_size")},
         },
     )
 
@@ -199,9 +198,9 @@ class ImageTextStreams:
         return nn.tensor("hidden", nn.BATCH, nn.ENCODER + self.tokens, self.features)
 
 
-def flux(config: Config) -> Body:
+def flux(config: Config) -> nn.Body:
     """Double blocks with weights for each stream, then single blocks over text and image as one sequence."""
-    side = nn.IMAGE // (2 * LATENT)  # a token is two by two latent pixels
+    side = nn.IMAGE // (2 * nn.LATENT)  # a token is two by two latent pixels
     spec = _streams(config, side * side, rotary=True)
     channels = config.whole("in_channels")
     latent = nn.tensor("latent", nn.BATCH, spec.tokens, channels)
@@ -209,13 +208,13 @@ def flux(config: Config) -> Body:
     stem = [nn.linear("embed.image", latent, spec.features, "x_embedder", bias=True)]
     condition, doubles = nn.output(told), config.layers("num_layers")
     blocks = [
-        Block(name="embed", ops=(*told, *text, *ending_in(stem, spec.image.name))),
+        Block(name="embed", ops=(*told, *text, *nn.ending_in(stem, spec.image.name))),
         Block(name="double", ops=_double(spec, condition, last=False), count=doubles),
     ]
     x = spec.image
     if singles := config.layers("num_single_layers", least=0):
         both = nn.copy("single.concat", "concat", (spec.text, spec.image), *spec.joined.shape)
-        blocks.append(Block(name="join", ops=ending_in([both], spec.joined.name)))
+        blocks.append(Block(name="join", ops=nn.ending_in([both], spec.joined.name)))
         blocks.append(Block(name="single", ops=_single(spec, condition), count=singles))
         cut = nn.view("final.image", spec.joined, *spec.image.shape)
         blocks.append(Block(name="cut", ops=(cut,)))
@@ -224,9 +223,9 @@ def flux(config: Config) -> Body:
     return _body(config, blocks, latent, _FLUX_SIZES)
 
 
-def sd3(config: Config) -> Body:
+def sd3(config: Config) -> nn.Body:
     """Double blocks only; the last one does not keep the text. In SD3.5 medium's first ones the image attends twice."""
-    size, side = config.whole("patch_size"), nn.IMAGE // LATENT
+    size, side = config.whole("patch_size"), nn.IMAGE // nn.LATENT
     latent = nn.tensor("latent", nn.BATCH, config.whole("in_channels"), side, side)
     features = config.whole("num_attention_heads") * config.whole("attention_head_dim")
     stem = patches("embed.patches", latent, features, size, ("pos_embed.proj", True))
@@ -236,7 +235,7 @@ def sd3(config: Config) -> Body:
     stem.append(nn.elementwise("embed.positions", "add", stem, weights=(table,)))
     condition, count = nn.output(told), config.layers("num_layers")
     dual = _dual_layers(config, count)
-    blocks = [Block(name="embed", ops=(*told, *text, *ending_in(stem, spec.image.name)))]
+    blocks = [Block(name="embed", ops=(*told, *text, *nn.ending_in(stem, spec.image.name)))]
     if dual:
         blocks.append(Block(name="double", ops=_double(spec, condition, last=False, dual=True), count=dual))
     if count - 1 > dual:
@@ -245,7 +244,7 @@ def sd3(config: Config) -> Body:
     blocks.append(Block(name="double", ops=_double(spec, condition, last=True), first=count - 1))
     channels = size * size * config.whole("out_channels", config.whole("in_channels"))
     blocks.append(_end(spec.image, condition, channels))
-    return _body(config, blocks, latent, {"image": LATENT * config.whole("sample_size"), "encoder": _SD3_TOKENS})
+    return _body(config, blocks, latent, {"image": nn.LATENT * config.whole("sample_size"), "encoder": _SD3_TOKENS})
 
 
 def _dual_layers(config: Config, count: int) -> int:
@@ -273,15 +272,15 @@ def _started(config: Config, spec: ImageTextStreams, *, guided: bool) -> tuple[t
     features, module = spec.features, "time_text_embed"
     prompt = nn.tensor("prompt", nn.BATCH, nn.ENCODER, config.whole("joint_attention_dim"))
     text = [nn.linear("embed.text", prompt, features, "context_embedder", bias=True)]
-    told = timestep("condition.time", f"{module}.timestep_embedder", features)
+    told = nn.timestep("condition.time", f"{module}.timestep_embedder", features)
     parts = [nn.output(told)]
     if guided:
-        told += timestep("condition.guidance", f"{module}.guidance_embedder", features)
+        told += nn.timestep("condition.guidance", f"{module}.guidance_embedder", features)
         parts.append(nn.output(told))
     pooled = nn.tensor("pooled_prompt", nn.BATCH, config.whole("pooled_projection_dim"))
-    told += two_layers("condition.text", pooled, f"{module}.text_embedder", features)
+    told += nn.two_layers("condition.text", pooled, f"{module}.text_embedder", features)
     told.append(nn.add("condition", *parts, told))
-    return ending_in(text, spec.text.name), told
+    return nn.ending_in(text, spec.text.name), told
 
 
 def _double(spec: ImageTextStreams, condition: Tensor, *, last: bool, dual: bool = False) -> tuple[Op, ...]:
@@ -292,8 +291,8 @@ def _double(spec: ImageTextStreams, condition: Tensor, *, last: bool, dual: bool
     """
     at, module = "double.layers.{}", "transformer_blocks.{}."
     attention, features = f"{module}attn.", spec.features
-    seen = modulated(f"{at}.image", spec.image, condition, f"{module}norm1.linear", 9 if dual else 6)
-    read = modulated(f"{at}.text", spec.text, condition, f"{module}norm1_context.linear", 2 if last else 6)
+    seen = nn.modulated(f"{at}.image", spec.image, condition, f"{module}norm1.linear", 9 if dual else 6)
+    read = nn.modulated(f"{at}.text", spec.text, condition, f"{module}norm1_context.linear", 2 if last else 6)
     ours = _projected(spec, f"{at}.image", nn.output(seen), attention, ("to_{}", "norm_{}"))
     theirs = _projected(spec, f"{at}.text", nn.output(read), attention, ("add_{}_proj", "norm_added_{}"))
     q, k, v = (
@@ -322,7 +321,7 @@ def _double(spec: ImageTextStreams, condition: Tensor, *, last: bool, dual: bool
 
 def _attended_alone(spec: ImageTextStreams, at: str, normed: Tensor, vectors: Tensor, module: str) -> list[Op]:
     """The image attends to itself, after the norm that the joint attention reads too."""
-    shifted = moved(at, normed, vectors)
+    shifted = nn.moved(at, normed, vectors)
     projected = _projected(spec, at, nn.output(shifted), module, ("to_{}", "norm_{}"))
     core = _core(spec, at, *_qkv(projected))
     out = nn.linear(f"{at}.o_proj", core, spec.features, f"{module}to_out.0", bias=True)
@@ -363,7 +362,7 @@ def _fed(at: str, x: Tensor, attended: Tensor, vectors: Tensor, module: str) -> 
     gated = nn.multiply(f"{at}.attn.gate", attended, vectors)
     middle = nn.add(f"{at}.attn.residual", x, gated)
     normed = nn.norm(f"{at}.mlp.norm", middle, "layer")
-    shifted = moved(f"{at}.mlp", nn.output(normed), vectors)
+    shifted = nn.moved(f"{at}.mlp", nn.output(normed), vectors)
     up, down = f"{module}.net.0.proj", f"{module}.net.2"
     fed = feed(
         Mlp(width=4 * nn.width(x), function="gelu_tanh", up=up, down=down, bias=True), f"{at}.mlp", nn.output(shifted)
@@ -377,7 +376,7 @@ def _single(spec: ImageTextStreams, condition: Tensor) -> tuple[Op, ...]:
     """Attention and MLP side by side, joined by one projection."""
     at, module, features = "single.layers.{}", "single_transformer_blocks.{}.", spec.features
     x = spec.joined
-    ops = modulated(at, x, condition, f"{module}norm.linear", 3)
+    ops = nn.modulated(at, x, condition, f"{module}norm.linear", 3)
     vectors, seen = nn.output(ops[1]), nn.output(ops)
     up = nn.linear(f"{at}.mlp.up_proj", seen, 4 * features, f"{module}proj_mlp", bias=True)
     act = nn.activation(f"{at}.mlp.act", up, "gelu_tanh")
@@ -391,19 +390,19 @@ def _single(spec: ImageTextStreams, condition: Tensor) -> tuple[Op, ...]:
 
 
 def _end(x: Tensor, condition: Tensor, channels: int) -> Block:
-    ops = modulated("final", x, condition, "norm_out.linear", 2)
+    ops = nn.modulated("final", x, condition, "norm_out.linear", 2)
     ops.append(nn.linear("final.linear", ops, channels, "proj_out", bias=True))
     return Block(name="head", ops=tuple(ops))
 
 
-def _body(config: Config, blocks: list[Block], latent: Tensor, sizes: dict[str, int]) -> Body:
+def _body(config: Config, blocks: list[Block], latent: Tensor, sizes: dict[str, int]) -> nn.Body:
     pooled = nn.tensor("pooled_prompt", nn.BATCH, config.whole("pooled_projection_dim"))
     prompt = nn.tensor("prompt", nn.BATCH, nn.ENCODER, config.whole("joint_attention_dim"))
     told = (
         nn.tensor("timestep", nn.BATCH),
         *((nn.tensor("guidance", nn.BATCH),) if config.get("guidance_embeds") else ()),
     )
-    return Body(
+    return nn.Body(
         blocks=tuple(blocks),
         inputs=(latent, prompt, pooled, *told),
         outputs=(nn.output(blocks[-1].ops),),

@@ -9,7 +9,6 @@ from dataclasses import replace
 from inferometer.core.graph import Block, Op, Tensor
 from inferometer.formats.huggingface import nn
 from inferometer.formats.huggingface.attention import Attention
-from inferometer.formats.huggingface.body import Body, NamePrefixes, ending_in, function_of, once_only
 from inferometer.formats.huggingface.config import Config
 from inferometer.formats.huggingface.decoder import decoder, named_sizes
 from inferometer.formats.huggingface.encoder import vision
@@ -18,11 +17,11 @@ from inferometer.formats.huggingface.layer import Layer, stack
 from inferometer.formats.huggingface.plan import planned_layers
 
 
-def llava(family: Family, config: Config, heads: tuple[str, ...]) -> Body:
+def llava(family: Family, config: Config, heads: tuple[str, ...]) -> nn.Body:
     """LLaVA and Gemma 3: a CLIP or SigLIP tower and a small projector."""
     row, ready = _part(family, config, "vision")
     names = family.names
-    tower = vision(row, ready, tuple(row.tasks["Model"]), NamePrefixes(body=names["vision"], at="vision."))
+    tower = vision(row, ready, tuple(row.tasks["Model"]), nn.NamePrefixes(body=names["vision"], at="vision."))
     text = _text(family, config, heads)
     seen = _stream(tower)
     wide = text.metadata["hidden_size"]
@@ -39,7 +38,7 @@ def _llava_projector(row: Family, config: Config, x: Tensor, features: int, modu
     bias = config.flag("multimodal_projector_bias")
     patches = nn.view("projector.patches", x, nn.BATCH, x.shape[1] - row.class_tokens, nn.width(x))
     first = nn.linear("projector.linear_1", patches, features, f"{module}.linear_1", bias=bias)
-    act = nn.activation("projector.act", first, function_of(config.text("projector_hidden_act")))
+    act = nn.activation("projector.act", first, nn.function_of(config.text("projector_hidden_act")))
     return [
         patches,
         first,
@@ -67,7 +66,7 @@ def _gemma_projector(config: Config, x: Tensor, features: int, module: str) -> l
     ]  # fmt: skip
 
 
-def qwen_vl(family: Family, config: Config, heads: tuple[str, ...]) -> Body:
+def qwen_vl(family: Family, config: Config, heads: tuple[str, ...]) -> nn.Body:
     """Qwen2-VL to Qwen3.5: a tower with rotary positions whose patches are merged four to one.
 
     Qwen3-VL also merges what earlier layers of the tower give, for the text model's first layers (deepstack).
@@ -85,7 +84,7 @@ def qwen_vl(family: Family, config: Config, heads: tuple[str, ...]) -> Body:
     return _joined(tower, merged, text)
 
 
-def _qwen_tower(row: Family, config: Config, prefix: str) -> Body:
+def _qwen_tower(row: Family, config: Config, prefix: str) -> nn.Body:
     hidden, size = config.whole("hidden_size"), config.whole("patch_size")
     frames = config.whole("temporal_patch_size")
     pixels = nn.tensor("vision.pixel_values", nn.BATCH, config.whole("in_channels"), frames, nn.IMAGE, nn.IMAGE)
@@ -99,9 +98,9 @@ def _qwen_tower(row: Family, config: Config, prefix: str) -> Body:
         ops.append(nn.elementwise("vision.positions", "add", ops, weights=(table,)))
     stream = nn.tensor("vision.hidden", *nn.output(ops).shape)
     layers = _windowed(config, planned_layers(row, config, prefix, cached=False), size)
-    return Body(
+    return nn.Body(
         blocks=(
-            Block(name="vision.embed", ops=ending_in(ops, stream.name)),
+            Block(name="vision.embed", ops=nn.ending_in(ops, stream.name)),
             *stack(layers, "vision.", stream, "vision.encoder"),
         ),
         inputs=(pixels,),
@@ -157,7 +156,7 @@ def _part(family: Family, config: Config, side: str) -> tuple[Family, Config]:
     return row, prepared(plain, row, nested=True)
 
 
-def _text(family: Family, config: Config, heads: tuple[str, ...]) -> Body:
+def _text(family: Family, config: Config, heads: tuple[str, ...]) -> nn.Body:
     """The decoder. Qwen2-VL's first configs keep its keys at the top, later ones in `text_config`."""
     if isinstance(config.get("text_config"), Mapping):
         row, ready = _part(family, config, "text")
@@ -167,20 +166,20 @@ def _text(family: Family, config: Config, heads: tuple[str, ...]) -> Body:
         ready = prepared(plain, row)
     if isinstance(tied := config.get("tie_word_embeddings"), bool):  # the whole model's word counts
         ready = replace(ready, values={**ready.values, "tie_word_embeddings": tied})
-    return decoder(row, ready, heads, NamePrefixes(body=family.names["body"], head=family.names["head"]))
+    return decoder(row, ready, heads, nn.NamePrefixes(body=family.names["body"], head=family.names["head"]))
 
 
-def _joined(tower: Body, projected: list[Op], text: Body) -> Body:
+def _joined(tower: nn.Body, projected: list[Op], text: nn.Body) -> nn.Body:
     """Image tokens take their places in the embedded sequence before the first layer."""
     embed = text.blocks[0]
     words = nn.output(embed.ops)
     placed = nn.copy("embed.images", "scatter", (words, projected), *words.shape)
-    started = replace(embed, ops=ending_in([*embed.ops, placed], words.name))
+    started = replace(embed, ops=nn.ending_in([*embed.ops, placed], words.name))
     projector = Block(name="projector", ops=tuple(projected))
     sizes = {**text.metadata["default_sizes"], **tower.metadata["default_sizes"]}
     seen = {key: value for key, value in tower.metadata.items() if key != "default_sizes"}
-    return Body(
-        blocks=(*once_only((*tower.blocks, projector)), started, *text.blocks[1:]),
+    return nn.Body(
+        blocks=(*nn.once_only((*tower.blocks, projector)), started, *text.blocks[1:]),
         inputs=(*tower.inputs, *text.inputs),
         outputs=text.outputs,
         context_limit=text.context_limit,
@@ -188,7 +187,7 @@ def _joined(tower: Body, projected: list[Op], text: Body) -> Body:
     )
 
 
-def _stream(tower: Body) -> Tensor:
+def _stream(tower: nn.Body) -> Tensor:
     """The tower's token stream, not what its own head makes of it."""
     encoder = next(block for block in reversed(tower.blocks) if block.name.endswith("encoder"))
     return nn.output(encoder.ops)

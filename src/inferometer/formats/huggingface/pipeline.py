@@ -12,7 +12,6 @@ from inferometer.core.dims import Dim, Expression, Symbol, evaluate, symbols_in
 from inferometer.core.frozen import frozen
 from inferometer.core.graph import Block, Graph, Op, Tensor
 from inferometer.formats.huggingface import nn
-from inferometer.formats.huggingface.body import Body, once_only
 from inferometer.formats.huggingface.config import Config
 from inferometer.formats.huggingface.graph import graph_from_config
 from inferometer.formats.networks.named import net_named, read_net
@@ -20,7 +19,7 @@ from inferometer.known.files import row_named
 from inferometer.known.zoo import model
 
 
-def pipeline(config: Config) -> Body:
+def pipeline(config: Config) -> nn.Body:
     """With guidance a step runs the denoiser for the prompt and for none, as one batch of twice as many.
 
     `tokens` of a part are those of its prompt; `pixels` are those on a side of one unit of its `image`, which is a
@@ -28,10 +27,10 @@ def pipeline(config: Config) -> Body:
     """
     guided = config.whole("guidance", 1, most=2) * nn.BATCH
     texts, denoiser, decoder = config.tables("text_encoders"), config.table("denoiser"), config.table("decoder")
-    parts = [once_only(_part(f"text_{index + 1}", table, guided)) for index, table in enumerate(texts)]
-    parts += [_part("denoiser", denoiser, guided), once_only(_part("decoder", decoder, nn.BATCH))]
+    parts = [nn.once_only(_part(f"text_{index + 1}", table, guided)) for index, table in enumerate(texts)]
+    parts += [_part("denoiser", denoiser, guided), nn.once_only(_part("decoder", decoder, nn.BATCH))]
     blocks = tuple(block for part in parts for block in part)
-    return Body(
+    return nn.Body(
         blocks=blocks,
         inputs=tuple(tensor for part in parts for tensor in part[0].ops[0].inputs),
         outputs=blocks[-1].ops[-1].outputs,

@@ -3,8 +3,8 @@
 from dataclasses import fields, replace
 from typing import Any
 
+from inferometer.formats.huggingface import nn
 from inferometer.formats.huggingface.attention import Attention, Index, Latent
-from inferometer.formats.huggingface.body import function_of
 from inferometer.formats.huggingface.config import Config
 from inferometer.formats.huggingface.family import Family
 from inferometer.formats.huggingface.layer import Experts, Layer, Mixer, Mlp, Norms
@@ -242,7 +242,7 @@ def _mamba(family: Family, config: Config, at: str) -> Mamba:
         bias=config.flag("use_bias"),
         conv_bias=config.flag("use_conv_bias"),
         normed=family.mixer == "jamba",
-        function=function_of(config.text("mamba_hidden_act", config.text("hidden_act", "silu"))),
+        function=nn.function_of(config.text("mamba_hidden_act", config.text("hidden_act", "silu"))),
         **own,
     )
 
@@ -275,7 +275,7 @@ def _routes(family: Family, config: Config, index: int) -> bool:
 def _mlp_of(family: Family, config: Config, at: str) -> Mlp:
     return Mlp(
         width=config.whole("intermediate_size", family.mlp_ratio * config.whole("hidden_size")),
-        function=function_of(config.text("hidden_act", "silu")),
+        function=nn.function_of(config.text("hidden_act", "silu")),
         **_modules(family, at, "up", "down"),
         gate=_named(family, at, "gate") if family.gated else "",
         gate_up=_named(family, at, "gate_up") if family.fused_mlp else "",
@@ -290,7 +290,7 @@ def _experts(family: Family, config: Config, at: str) -> Experts:
         experts=count,
         top_k=config.whole("num_experts_per_tok", most=count),
         width=width,
-        function=function_of(config.text("hidden_act", "silu")),
+        function=nn.function_of(config.text("hidden_act", "silu")),
         router=_named(family, at, "router"),
         **_modules(family, at, "gate", "up", "down", "gate_up", before="expert_"),
         router_bias=family.router_bias,
@@ -310,7 +310,7 @@ def _shared(family: Family, config: Config, at: str, expert_width: int) -> Mlp |
         width = count * expert_width
     else:
         return None
-    function = function_of(config.text("hidden_act", "silu"))
+    function = nn.function_of(config.text("hidden_act", "silu"))
     return Mlp(width=width, function=function, **_modules(family, at, "gate", "up", "down", before="shared_"))
 
 

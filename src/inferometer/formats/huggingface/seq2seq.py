@@ -5,7 +5,6 @@ from dataclasses import replace
 from inferometer.core.graph import Block, Op, Tensor
 from inferometer.formats.huggingface import nn
 from inferometer.formats.huggingface.attention import Attention, Seen, last_positions
-from inferometer.formats.huggingface.body import Body, NamePrefixes, ending_in, once_only
 from inferometer.formats.huggingface.config import Config
 from inferometer.formats.huggingface.decoder import embedded, named_sizes
 from inferometer.formats.huggingface.family import Family, part_of
@@ -16,7 +15,7 @@ _TEXT = 512  # tokens of a text, where neither the config nor the question says 
 _FRAME_S = 0.01  # of the log-Mel spectrogram that Whisper hears: 160 samples at 16 kHz
 
 
-def seq2seq(family: Family, config: Config, heads: tuple[str, ...], place: NamePrefixes) -> Body:
+def seq2seq(family: Family, config: Config, heads: tuple[str, ...], place: nn.NamePrefixes) -> nn.Body:
     prefix = place.body
     alone = "encoder only" in heads
     if alone and family.base:  # the encoder as a model of its own has its modules at the top
@@ -25,8 +24,8 @@ def seq2seq(family: Family, config: Config, heads: tuple[str, ...], place: NameP
     if alone:
         return encoder
     decoder = _decoder(family, config, heads, prefix, encoder.outputs[0])
-    return Body(
-        blocks=(*once_only(encoder.blocks), *decoder.blocks),
+    return nn.Body(
+        blocks=(*nn.once_only(encoder.blocks), *decoder.blocks),
         inputs=(*encoder.inputs, *decoder.inputs),
         outputs=decoder.outputs,
         context_limit=decoder.context_limit,
@@ -39,7 +38,7 @@ def seq2seq(family: Family, config: Config, heads: tuple[str, ...], place: NameP
     )
 
 
-def _encoder(family: Family, config: Config, prefix: str, *, alone: bool) -> Body:
+def _encoder(family: Family, config: Config, prefix: str, *, alone: bool) -> nn.Body:
     part, ready = part_of(family, "encoder", config)
     hears = "conv" in family.names
     # WhisperEncoder is the module `encoder` itself
@@ -58,9 +57,9 @@ def _encoder(family: Family, config: Config, prefix: str, *, alone: bool) -> Bod
         sizes = {"frames": 2 * config.whole("max_source_positions")}
     else:  # relative positions have no limit, and mT5's config states none
         sizes = {"encoder": config.whole("n_positions", _TEXT)}
-    return Body(
+    return nn.Body(
         blocks=(
-            Block(name="encoder.embed", ops=ending_in(stem, stream.name)),
+            Block(name="encoder.embed", ops=nn.ending_in(stem, stream.name)),
             *stack(layers, "encoder.", stream, "encoder"),
             Block(name="encoder.head", ops=(final,)),
         ),
@@ -72,7 +71,7 @@ def _encoder(family: Family, config: Config, prefix: str, *, alone: bool) -> Bod
 
 def _read(part: Family, config: Config, prefix: str) -> tuple[list[Op], Tensor]:
     ids = nn.tensor("encoder.input_ids", nn.BATCH, nn.ENCODER, role="index")
-    return embedded(part, config, ids, NamePrefixes(body=prefix, at="encoder.")), ids
+    return embedded(part, config, ids, nn.NamePrefixes(body=prefix, at="encoder.")), ids
 
 
 def _heard(family: Family, config: Config, prefix: str) -> tuple[list[Op], Tensor]:
@@ -96,10 +95,10 @@ def _heard(family: Family, config: Config, prefix: str) -> tuple[list[Op], Tenso
     return [*ops, rows, positions, nn.add("encoder.embed", rows, positions)], mel
 
 
-def _decoder(family: Family, config: Config, heads: tuple[str, ...], prefix: str, source: Tensor) -> Body:
+def _decoder(family: Family, config: Config, heads: tuple[str, ...], prefix: str, source: Tensor) -> nn.Body:
     part, ready = part_of(family, "decoder", config)
     ids = nn.tensor("decoder_input_ids", nn.BATCH, nn.QUERY, role="index")
-    words = embedded(part, ready, ids, NamePrefixes(body=prefix, at="decoder."))
+    words = embedded(part, ready, ids, nn.NamePrefixes(body=prefix, at="decoder."))
     stream = nn.tensor("decoder.hidden", nn.BATCH, nn.QUERY, ready.whole("hidden_size"))
     layers = [replace(layer, cross=_cross(part, ready, prefix)) for layer in planned_layers(part, ready, prefix)]
     layers = _with_relative(part, ready, layers, prefix)
@@ -111,9 +110,9 @@ def _decoder(family: Family, config: Config, heads: tuple[str, ...], prefix: str
         shared = config.flag("tie_word_embeddings", family.tied)
         table = f"{prefix}{family.names['embed']}.weight" if shared else ""
         ops.append(nn.linear("lm_head", ops, ready.whole("vocab_size"), family.names["head"], tied=table))
-    return Body(
+    return nn.Body(
         blocks=(
-            Block(name="decoder.embed", ops=ending_in(words, stream.name)),
+            Block(name="decoder.embed", ops=nn.ending_in(words, stream.name)),
             *blocks,
             Block(name="head", ops=tuple(ops)),
         ),

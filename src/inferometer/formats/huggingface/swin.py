@@ -7,7 +7,6 @@ from inferometer.core.frozen import frozen
 from inferometer.core.graph import Block, Op, Tensor
 from inferometer.formats.huggingface import nn
 from inferometer.formats.huggingface.attention import Attention, Seen, attention_op
-from inferometer.formats.huggingface.body import Body, NamePrefixes, ending_in, function_of, labels_of
 from inferometer.formats.huggingface.config import MANY_LAYERS, Config
 from inferometer.formats.huggingface.encoder import patches
 from inferometer.formats.huggingface.family import Family
@@ -37,13 +36,13 @@ class SwinStage:
         return nn.BATCH * across * across, self.window * self.window, self.features
 
 
-def swin(family: Family, config: Config, heads: tuple[str, ...], place: NamePrefixes) -> Body:
+def swin(family: Family, config: Config, heads: tuple[str, ...], place: nn.NamePrefixes) -> nn.Body:
     pixels = nn.tensor("pixel_values", nn.BATCH, config.whole("num_channels"), nn.IMAGE, nn.IMAGE)
     module, features = f"{place.body}embeddings", config.whole("embed_dim")
     convolution = (f"{module}.patch_embeddings.projection", True)
     stem = patches("embed.patches", pixels, features, config.whole("patch_size"), convolution)
     stem.append(nn.norm("embed.norm", stem, "layer", f"{module}.norm", bias=True))
-    blocks = [Block(name="embed", ops=ending_in(stem, "hidden"))]
+    blocks = [Block(name="embed", ops=nn.ending_in(stem, "hidden"))]
     stages = _stages(config)
     for stage in stages:
         at = f"{place.body}encoder.layers.{stage.index}"
@@ -55,13 +54,13 @@ def swin(family: Family, config: Config, heads: tuple[str, ...], place: NamePref
     pooled = nn.reduce("pool", normed, "mean", axis=1)
     ops = [normed, pooled]
     if heads:
-        ops.append(nn.linear("classifier", pooled, labels_of(config), "classifier", bias=True))
+        ops.append(nn.linear("classifier", pooled, nn.labels_of(config), "classifier", bias=True))
     blocks.append(Block(name="head", ops=tuple(ops)))
     metadata = {
         "layers": sum(stage.depth for stage in stages), "hidden_size": last.features, "heads": last.heads,
         "default_sizes": {"image": config.whole("image_size")},
     }  # fmt: skip
-    return Body(blocks=tuple(blocks), inputs=(pixels,), outputs=(nn.output(blocks[-1].ops),), metadata=metadata)
+    return nn.Body(blocks=tuple(blocks), inputs=(pixels,), outputs=(nn.output(blocks[-1].ops),), metadata=metadata)
 
 
 def _stages(config: Config) -> list[SwinStage]:
@@ -87,7 +86,7 @@ def _stage_blocks(family: Family, config: Config, at: str, stage: SwinStage) -> 
     """Plain and shifted blocks take turns, so each is a Block of its own."""
     mlp = Mlp(
         width=int(stage.features * config.number("mlp_ratio")),
-        function=function_of(config.text("hidden_act")),
+        function=nn.function_of(config.text("hidden_act")),
         up=f"{at}intermediate.dense",
         down=f"{at}output.dense",
         bias=True,
@@ -145,4 +144,4 @@ def _merge(module: str, stage: SwinStage, following: SwinStage) -> Block:
     gathered = nn.copy(f"{at}.gather", "concat", (stage.stream,), nn.BATCH, side * side, 4 * stage.features)
     normed = nn.norm(f"{at}.norm", gathered, "layer", f"{module}.norm", bias=True)
     reduced = nn.linear(f"{at}.reduction", normed, following.features, f"{module}.reduction")
-    return Block(name=f"merge{stage.index}", ops=ending_in([gathered, normed, reduced], stage.stream.name))
+    return Block(name=f"merge{stage.index}", ops=nn.ending_in([gathered, normed, reduced], stage.stream.name))

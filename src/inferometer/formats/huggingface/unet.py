@@ -4,7 +4,6 @@ from inferometer.core.frozen import frozen
 from inferometer.core.graph import Block, Op, Tensor
 from inferometer.formats.huggingface import nn
 from inferometer.formats.huggingface.attention import Attention, Seen
-from inferometer.formats.huggingface.body import LATENT, Body, ending_in, timestep, two_layers
 from inferometer.formats.huggingface.config import Config
 from inferometer.formats.huggingface.layer import Layer, Mlp, Norms, stack
 
@@ -27,9 +26,9 @@ class UnetLevel:
     heads: int
 
 
-def unet(config: Config) -> Body:
+def unet(config: Config) -> nn.Body:
     levels = _levels(config)
-    side = nn.IMAGE // LATENT
+    side = nn.IMAGE // nn.LATENT
     latent = nn.tensor("latent", nn.BATCH, config.whole("in_channels"), side, side)
     text = nn.tensor("prompt", nn.BATCH, nn.ENCODER, config.whole("cross_attention_dim"))
     condition = _condition(config, levels[0].channels)
@@ -50,13 +49,13 @@ def unet(config: Config) -> Body:
     act = nn.activation("out.act", normed, "silu")
     last = nn.convolution("conv_out", act, nn.square(config.whole("out_channels"), 3), "conv_out", bias=True)
     blocks.append(Block(name="head", ops=(normed, act, last)))
-    return Body(
+    return nn.Body(
         blocks=tuple(blocks),
         inputs=(latent, text, nn.tensor("timestep", nn.BATCH), *_pooled(config)),
         outputs=(nn.output(blocks[-1].ops),),
         metadata={
             "hidden_size": levels[-1].channels,
-            "default_sizes": {"image": LATENT * config.whole("sample_size"), "encoder": _TOKENS},
+            "default_sizes": {"image": nn.LATENT * config.whole("sample_size"), "encoder": _TOKENS},
         },
     )
 
@@ -86,13 +85,13 @@ def _levels(config: Config) -> list[UnetLevel]:
 def _condition(config: Config, channels: int) -> list[Op]:
     """The time step's vector; SDXL adds one of the pooled prompt and the picture's size and crop."""
     features = 4 * channels
-    ops = timestep("condition.time", "time_embedding", features, frequencies=channels)
+    ops = nn.timestep("condition.time", "time_embedding", features, frequencies=channels)
     if config.get("addition_embed_type") is None:
         return ops
     if config.get("addition_embed_type") != "text_time":
         raise config.error("addition_embed_type", "other than text_time is not known")
     step = nn.output(ops)
-    ops += two_layers("condition.text", _pooled(config)[0], "add_embedding", features)
+    ops += nn.two_layers("condition.text", _pooled(config)[0], "add_embedding", features)
     return [*ops, nn.add("condition", step, ops)]
 
 
@@ -214,7 +213,7 @@ class _Net:
             ]
         joined = nn.add(f"{at}.residual", x, end)
         return [
-            Block(name=block, ops=ending_in(start, stream.name)), *inside, Block(name=block, ops=(*end, joined)),
+            Block(name=block, ops=nn.ending_in(start, stream.name)), *inside, Block(name=block, ops=(*end, joined)),
         ]  # fmt: skip
 
     def _layer(self, at: str, level: UnetLevel) -> Layer:

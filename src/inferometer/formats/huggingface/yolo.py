@@ -2,12 +2,11 @@
 
 from inferometer.core.graph import Block, Op, Tensor
 from inferometer.formats.huggingface import nn
-from inferometer.formats.huggingface.body import Body
 from inferometer.formats.huggingface.cnn import conv_bn, pixels_of
 from inferometer.formats.huggingface.config import Config
 
 
-def yolo(config: Config) -> Body:
+def yolo(config: Config) -> nn.Body:
     pixels, tables = pixels_of(config), config.tables("layers")
     made: list[Tensor] = []
     blocks: list[Block] = []
@@ -22,7 +21,7 @@ def yolo(config: Config) -> Body:
         ops = _layer(config, table, f"model.{number}", inputs)
         blocks.append(Block(name=f"model.{number}", ops=tuple(ops)))
         made.append(nn.output(ops))
-    return Body(
+    return nn.Body(
         blocks=tuple(blocks),
         inputs=(pixels,),
         outputs=(made[-1],),

@@ -16,8 +16,7 @@ import numpy as np
 from inferometer.core.binding import Binding
 from inferometer.core.frozen import frozen
 from inferometer.core.graph import Block, Graph, Op, Tensor
-from inferometer.predict.memory.footprint import cache_growth, footprint, inner_bytes, is_cached, resident
-from inferometer.predict.memory.liveness import lives_of
+from inferometer.predict.memory.footprint import cache_growth, footprint, inner_bytes, is_cached, lives_of, resident
 from inferometer.predict.parallel import Placed, Scale, is_layer, stage_share
 from inferometer.predict.work.count import unknown_sizes
 from inferometer.predict.work.polynomial import (
