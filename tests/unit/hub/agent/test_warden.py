@@ -4,7 +4,6 @@ import contextlib
 import json
 import os
 import shutil
-import socket
 import subprocess
 import sys
 import tempfile
@@ -15,6 +14,7 @@ import msgspec
 import psutil
 import pytest
 
+from fakes.listeners import listening
 from fakes.waiting import until
 from inferometer.core.box import BoxOrder, Ceiling, Means
 from inferometer.core.codec import decode, document
@@ -117,15 +117,8 @@ def looks(place, server, sock):
 
 @pytest.fixture
 def listeners():
-    """The second in a short folder: the path of a socket may have a hundred characters, and that of a test has more."""
-    with (
-        tempfile.TemporaryDirectory(prefix="ifm-", dir="/tmp") as folder,
-        socket.create_server(("127.0.0.1", 0)) as server, socket.socket(socket.AF_UNIX) as local,
-    ):  # fmt: skip
-        place = Path(folder, "docker.sock")
-        local.bind(str(place))
-        local.listen()
-        yield server, place
+    with listening() as both:
+        yield both
 
 
 def test_a_folder_that_was_closed_to_an_ordinary_user_goes_and_nothing_behind_a_link_is_opened():

@@ -2,13 +2,13 @@
 
 import hashlib
 import os
-import socket
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from fakes.fleet import a_result
+from fakes.listeners import listening
 from fakes.places import one_layer, packed
 from inferometer.core.codec import document
 from inferometer.core.device import Roof, Sourced
@@ -154,11 +154,9 @@ def test_a_file_that_takes_over_its_reader_sees_nothing_of_the_hub(tmp_path, mon
     folder = tmp_path / "forecasts" / "one"
     (folder / "files").mkdir(parents=True)
     (os.link if linked == "hard" else os.symlink)(model, folder / "files" / "net.onnx")
-    with socket.create_server(("127.0.0.1", 0)) as server, socket.socket(socket.AF_UNIX) as local:
-        local.bind(str(tmp_path / "socket"))
-        local.listen()
+    with listening() as (server, place):
         asked = {
-            "files": str(folder / "files"), "port": server.getsockname()[1], "socket": str(tmp_path / "socket"),
+            "files": str(folder / "files"), "port": server.getsockname()[1], "socket": str(place),
             "readable": [str(store), str(other), "/etc/shadow", str(Path.home() / ".bashrc")],
             "writable": [str(folder / "own" / "x"), str(folder / "files" / "net.onnx"), str(tmp_path / "x")],
         }  # fmt: skip
