@@ -15,10 +15,11 @@ timed where models have theirs, so whole steps move all other classes and not th
 With --keep-tables the tables of the calibrations that are there stay as they are, and only the whole steps are fitted
 anew: seconds in place of minutes, after a change of how steps are fitted.
 
-    python -m workshop.calibrations.gpu --forwards workshop/recorded/nvidia-h200-forwards-2026-11-17.jsonl.gz
+    python -m workshop.calibrations.gpu --forwards workshop/recorded/nvidia-h200-forwards-2026-11-17.jsonl.gz \\
+        --profiles workshop/recorded/nvidia-h200-pairs-unseen-2026-11-17.jsonl.gz …
 
-fits one thing alone: what a compiled network takes that is replayed from a graph, in whole. The probes of the archive
-were launched kernel by kernel, so their forwards say what a host takes. Everything of prompts and tokens stays.
+fits one thing alone: what compiled networks take that are replayed from a graph (workshop/calibrations/compiled.py).
+The probes of the archive were launched kernel by kernel, so their forwards say what a host takes.
 
     python -m workshop.calibrations.gpu --paths workshop/recorded/nvidia-h200-paths-2026-11-17.jsonl.gz
 
@@ -28,7 +29,8 @@ attention of texts with a mask. Compiled calibrations are given the speed of the
 
     python -m workshop.calibrations.gpu --profiles workshop/recorded/nvidia-h200-pairs-*.jsonl.gz
 
-holds what compiled steps are said to be off by to what they were off by in profiles of models that no journal has.
+holds what compiled prompts and tokens are said to be off by to what they were off by in profiles of models that no
+journal has. Profiles of forwards were fitted to.
 """
 
 from __future__ import annotations
@@ -49,9 +51,7 @@ import torch  # noqa: TID251 - names the formats of the kernels
 
 from inferometer.core.calibration import Calibration, Utilisation
 from inferometer.core.device import Sourced
-from inferometer.core.errors import InferometerError
 from inferometer.core.frozen import frozen
-from inferometer.formats.resolve import read
 from inferometer.known import device
 from inferometer.known.engines import require_effects
 from inferometer.measure.calibrate.fitting import single as ops
@@ -70,10 +70,7 @@ from inferometer.measure.calibrate.fitting.points import (
 from inferometer.measure.calibrate.fitting.steps import (
     FREEDOM,
     StepBase,
-    WholeStep,
     alone_note,
-    explained_seconds,
-    fit_busy,
     whole_fit,
 )
 from inferometer.measure.calibrate.fitting.subject import CalibrationSubject, plan_of
@@ -84,6 +81,7 @@ from inferometer.predict.basis.files import SHIPPED, read_calibration, sealed, w
 from inferometer.predict.price.rates import shape_in
 from inferometer.predict.request import step_sizes
 from inferometer.predict.work.classes import BIASED
+from workshop.calibrations.compiled import refit
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -92,10 +90,8 @@ if TYPE_CHECKING:
 
 PRODUCTS = ("linear", "experts")
 BESIDE = ("overhead", "reading")  # what is no op
-FAMILIES = ("resnet", "efficientnet")  # networks of a family are left out together; others are one of a kind
 IN_A_MODEL = 0.1  # products of traced steps over the same on the lattice: 0.88 to 1.09
 HELD, NO_FACTOR = 1e-3, 5e-3  # the freedom of a factor that stays at 1, and how far from it one is none
-UNMEASURED = 0.3  # what steps are off by that nobody measured: as wide as predictions from published figures are
 # What a profile reads of its host where it launches compiled prompts as fast as bare loops of the journals did. Hosts
 # that nobody shares are read as 0.73 to 0.79 µs: there a kernel of the prompts of six models took 18 to 22 µs, of the
 # journals 15. A call of a whole model also looks at what its compiler assumed of every module.
@@ -112,7 +108,6 @@ PADDED, DECODE, MUTUAL = "attention.padded", "attention.decode", "attention.mutu
 # of 128 and 512 tokens, 0.8 to 1.1 and 1.3 to 1.8.
 SCORED = {32: 0.9, 64: 1.0, 128: 1.5}
 MASK_S = 32e-6  # eighteen kernels make a mask of a tokeniser's flags, once a step: traces of the same journal
-UNCACHED = frozenset({"attention.padded", "attention.prefill"})  # attention of networks with one forward
 
 
 def renewed(points: tuple[OpPoint, ...], kernels: Kernels) -> list[OpPoint]:
@@ -258,99 +253,6 @@ def with_stated_host(calibration: Calibration, stated: Sourced | None) -> Calibr
         return calibration
     prompt = replace(stated, value=PROMPT_HOST * stated.value, note=PROMPT_HOST_NOTE)
     return sealed(replace(calibration, overheads={**calibration.overheads, "host": stated, "host.prefill": prompt}))
-
-
-def forward_steps(journal: Path, dtype: str) -> list[StepPoint]:
-    """Compiled forwards that were replayed from graphs; networks whose graphs are not shipped are left out."""
-    steps = []
-    for row in map(json.loads, gzip.decompress(journal.read_bytes()).splitlines()):
-        if (row.get("way"), row.get("phase"), row.get("dtype")) != ("compile-graph", "forward", dtype):
-            continue
-        for name in (row["model"].replace("_", "-"), f"torchvision:{row['model']}"):
-            try:
-                read(name)
-            except InferometerError:
-                continue
-            sizes = {"batch": row["batch"], "query": row["query"], "image": row["image"]}
-            steps.append(StepPoint(model=name, phase="forward", seconds=row["seconds"], dtype=dtype, **sizes))
-            break
-        else:
-            print(f"{row['model']}: no graph of it is shipped.", flush=True)
-    return steps
-
-
-def forward_factors(steps: list[WholeStep], overheads: dict[str, float]) -> dict[str, float]:
-    """Factors by class of what is left of each step without its kernels' and its own overhead, which tokens told."""
-    beside = [overheads["kernel"] * step.launches + overheads["step"] for step in steps]
-    bare = [replace(step, seconds=step.seconds - own, launches=0) for step, own in zip(steps, beside, strict=True)]
-    return fit_busy(bare, {}, StepBase(factors={}, residuals={}, steps=0.0))[0]
-
-
-def family(model: str) -> str:
-    return next((name for name in FAMILIES if name in model), model)
-
-
-def with_forwards(subject: CalibrationSubject, there: Calibration, steps: list[StepPoint]) -> Calibration:
-    """A calibration with its factors of forwards fitted to these, and their residual from leaving each family out.
-
-    A factor may be far from 1: ops were timed one by one in the layout that they are given, and a compiler gives a
-    whole network the layout of its convolutions and writes what follows an op into one kernel with it.
-    """
-    overheads = {name: there.overheads[name].value for name in ("kernel", "step")}
-    whole = whole_steps(subject, there, middle_steps(steps))
-    errors = []
-    for name in dict.fromkeys(family(step.model) for step in whole):
-        factors = forward_factors([step for step in whole if family(step.model) != name], overheads)
-        for step in (step for step in whole if family(step.model) == name):
-            errors.append(np.log(step.seconds / explained_seconds(step, factors, overheads)))
-            print(f"{step.model} {step.workload}: {np.exp(-errors[-1]) - 1:+.1%}", flush=True)
-    kept = {name: value for name, value in there.factors.items() if not _of_forwards(name)}
-    fresh = replace(
-        there,
-        tables=tuple(table for table in there.tables if not table.op_class.endswith(".forward")),
-        factors={**kept, **forward_factors(whole, overheads)},
-        residuals={
-            **{name: value for name, value in there.residuals.items() if not name.endswith(".forward")},
-            "step.forward": residual_spread(np.array(errors)),
-        },
-        steps=there.steps + len([step for step in whole if step.model not in there.fitted_on]),
-        fitted_on=tuple(sorted({*there.fitted_on, *(step.model for step in whole)})),
-    )
-    return sealed(bounded(fresh))
-
-
-def _of_forwards(name: str) -> bool:
-    return name.endswith(".forward") or name in UNCACHED
-
-
-def captured_instead(out: Path, gpu: str, dtype: str) -> Calibration:
-    """What stands for a compiler whose kernels were not timed in this format: those that a captured graph replays.
-
-    A kernel and a step take what they take in the format that was timed.
-    """
-    graph = unbounded(read_calibration(next(out.glob(f"{gpu}-torch-graph-{dtype}-*.json"))))
-    timed = read_calibration(next(out.glob(f"{gpu}-torch-compile-bf16-*.json")))
-    residuals = {name: value for name, value in graph.residuals.items() if graph.table(name) is not None}
-    residuals |= {"step.prefill": UNMEASURED, "step.decode": UNMEASURED}
-    note = f"Ops in {dtype} were timed in captured graphs; compiled networks say by how much they differ."
-    return replace(
-        graph, runtime=timed.runtime, overheads=timed.overheads, residuals=residuals, steps=0, fitted_on=(),
-        notes=(*(said for said in graph.notes if said != alone_note("forward")), note),
-    )  # fmt: skip
-
-
-def refit_forwards(args: argparse.Namespace) -> None:
-    """The compiled calibrations, each with the forwards of its format."""
-    for dtype in ("bf16", "f32"):
-        before = list(args.out.glob(f"{args.device}-torch-compile-{dtype}-*.json"))
-        there = read_calibration(before[-1]) if before else captured_instead(args.out, args.device, dtype)
-        effects = require_effects(there.runtime)
-        subject = CalibrationSubject(device=device(args.device), runtime=effects, dtype=dtype, created=there.created)
-        calibration = with_forwards(subject, there, forward_steps(args.forwards, dtype))
-        for path in before:
-            path.unlink()
-        write_calibration(calibration, args.out)
-        print(f"{dtype}: forwards are off by {calibration.residuals['step.forward']:.3f}", flush=True)
 
 
 @frozen
@@ -619,7 +521,7 @@ def refit_residuals(args: argparse.Namespace) -> None:
         answer = replace(asked, host_call_s=host.get("call_s"), host_module_s=host.get("module_s")).answer()
         for measured in row["phases"]:
             phase = answer.phase(measured["name"])
-            if measured["name"] in {"forward", "prefill", "decode"} and phase is not None and phase.time_s:
+            if measured["name"] in {"prefill", "decode"} and phase is not None and phase.time_s:
                 key = ("bf16" if form in {"bf16", "f16"} else "f32", f"step.{measured['name']}")
                 off.setdefault(key, []).append(log(measured["time_s"] / phase.time_s))
     for dtype in ("bf16", "f32"):
@@ -679,16 +581,17 @@ def main() -> None:
     parser.add_argument("--keep-tables", action="store_true", help="fit whole steps anew, and nothing else")
     parser.add_argument("--products", type=Path, help="a journal of workshop.calibrations.products: tables of these")
     parser.add_argument("--paths", type=Path, help="a journal of workshop.calibrations.paths: correct by those alone")
-    parser.add_argument("--profiles", type=Path, nargs="+", help="rows of benchmarks/pairs.py: hold residuals to those")
+    parser.add_argument("--profiles", type=Path, nargs="+", default=[],
+                        help="rows of benchmarks/pairs.py: hold residuals to those")  # fmt: skip
     args = parser.parse_args()
+    if args.forwards:
+        refit(args)
+        return
     if args.profiles:
         refit_residuals(args)
         return
     if args.paths:
         refit_paths(args)
-        return
-    if args.forwards:
-        refit_forwards(args)
         return
     if args.products:
         FREEDOM["linear"] = HELD

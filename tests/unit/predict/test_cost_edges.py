@@ -110,6 +110,8 @@ def test_the_names_to_look_for_are_the_most_specific_first():
     assert class_path(values, "decode")[0] == "attention.decode.wide"
     assert class_path(same("softmax"), "decode") == ("vector.decode", "vector")
     assert class_path(same("softmax"), "decode", fused=True) == ("vector.fused", "vector.decode", "vector")
+    forward = ("vector.fused", "vector.fused.forward", "vector.forward", "vector")  # tokens have no table of forwards
+    assert class_path(same("softmax"), "forward", fused=True) == forward
     product = project("l", "x", "y", 3, 5)
     assert class_path(product, "decode", fused=True) == ("linear.decode", "linear")
     assert class_of(op("convolution", in_channels=1, groups=1, kernel=(3,), out_channels=4)) == "convolution"
@@ -133,6 +135,17 @@ def test_shapes_are_of_the_first_input_and_the_first_output():
         "convolution", [tensor("a", 1, 4, 6)], [tensor("y", 1, 8, 6)], out_channels=8, in_channels=4, kernel=(1,)
     )
     assert dims_of(convolved)["channels"] == 8
+    assert {name: dims_of(convolved)[name] for name in ("positions", "taps", "even")} == {
+        "positions": 6, "taps": 4, "even": 4,
+    }  # fmt: skip
+    grouped = op("convolution", [tensor("a", 2, 6, 5, 5)], [tensor("y", 2, 9, 3, 3)],
+                 out_channels=9, in_channels=6, groups=3, kernel=(3, 3))  # fmt: skip
+    assert {name: dims_of(grouped)[name] for name in ("positions", "taps", "even")} == {
+        "positions": 18, "taps": 18, "even": 1,
+    }  # fmt: skip
+    means = [op("pool", [tensor("a", 2, 6, 5, 5)], [made], function="global")
+             for made in (tensor("y", 2, 6), tensor("y", 2, 6, 1, 1))]  # fmt: skip
+    assert [dims_of(mean)["out_features"] for mean in means] == [1, 1]
     one = {"rows": 1, "in_features": 1, "plane": 1, "aligned": 1}
     assert dims_of(op("custom", [tensor("a")], [])) == one  # a scalar is one number
     assert dims_of(op("copy", [], [tensor("y")])) == {**one, "out_features": 1, "elements": 1}

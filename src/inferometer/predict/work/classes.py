@@ -6,6 +6,7 @@ Priors and calibrations use these names. A class may be divided further by phase
 
 from __future__ import annotations
 
+from math import gcd, prod
 from typing import TYPE_CHECKING
 
 from inferometer.core.dims import Dim, product, symbols_in
@@ -41,13 +42,14 @@ NARROW_HEAD = 64  # heads up to this wide leave matrix units waiting for the sof
 # What a table's axes may be called: numbers of an op's shape that a utilisation can depend on.
 AXES = (
     "rows", "in_features", "out_features", "sequences", "query", "keys", "heads", "kv_heads", "head_dim", "channels",
-    "plane", "aligned", "filled", "elements", "flops", "bytes", "weight_bytes", "kv_bytes",
+    "plane", "aligned", "filled", "positions", "taps", "even", "elements", "flops", "bytes", "weight_bytes", "kv_bytes",
 )  # fmt: skip
 _SHRINKING = frozenset({"pool", "reduce"})  # they read more than they write: what is read is their size
 _FLOATS = frozenset({None, "f32", "f16", "bf16"})  # None is the model's own
 _IMAGE_AXES = 4  # batch, channels, height, width
 _TILE = 64  # channels, of the kernels that matrix units run
 _WINOGRAD = 3  # the widest window that engines have Winograd's method for
+_VECTOR = 8  # channels that kernels read at once
 _FEW_CHANNELS = 4  # an image's own, before the first convolution
 
 
@@ -62,7 +64,8 @@ def class_path(op: Op, phase: str, path: str | None = None, *, fused: bool = Fal
     """The names to look for, the most specific first. A `fused` op runs inside another's kernel."""
     name = class_of(op)
     if fused and name == "vector":
-        return (*(() if _is_curved(op) else (PLAIN,)), FUSED, f"{name}.{phase}", name)
+        forward = (f"{FUSED}.forward",) if phase == "forward" else ()
+        return (*(() if _is_curved(op) else (PLAIN,)), FUSED, *forward, f"{name}.{phase}", name)
     if path == WRITTEN_OUT:  # element-wise passes over its scores, and no kernel that attends
         return "vector.elementwise", f"vector.{phase}", "vector"
     if name != "attention":
@@ -162,7 +165,8 @@ def dims_of(op: Op) -> dict[str, Dim]:
         dims["aligned"] = 1 + divided[2] + 2 * divided[4] + 4 * divided[8]
     if op.outputs:
         written = op.outputs[0].shape or (1,)
-        dims["out_features"] = written[-1]
+        # The mean of a plane is one number, whether its sides are kept or not.
+        dims["out_features"] = 1 if op.kind == "pool" and op.get("function") == "global" else written[-1]
         dims["elements"] = product((op.inputs[0].shape or (1,)) if op.kind in _SHRINKING and op.inputs else written)
     if op.kind == "attention":
         query, context = op["query"], op.get("context", 0)
@@ -177,6 +181,10 @@ def dims_of(op: Op) -> dict[str, Dim]:
     if op.kind == "convolution":
         dims["channels"] = op["out_channels"]
         dims["filled"] = _filled(op["out_channels"]) * _filled(op["in_channels"] // op.get("groups", 1)) // 100
+        # as a product of matrices: [positions, taps] · [taps, channels]
+        dims["positions"] = dims["elements"] // op["out_channels"]
+        dims["taps"] = op["in_channels"] // op.get("groups", 1) * prod(op["kernel"])
+        dims["even"] = gcd(op["in_channels"], op["out_channels"], _VECTOR)
     return dims
 
 

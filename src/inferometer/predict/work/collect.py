@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -45,8 +46,32 @@ UNFUSED = Fused()
 
 def fuse(graph: Graph, effects: RuntimeEffects) -> list[list[Fused]]:
     """For each block, for each op. Ops that move nothing (views) start no kernel in any runtime."""
-    outside = _read_elsewhere(graph)
-    return [_in_block(block, effects, outside[number]) for number, block in enumerate(graph.blocks)]
+    runs = _runs(graph.blocks) if effects.fusion == "chains" else [[block] for block in graph.blocks]
+    joined = [replace(run[0], ops=tuple(op for block in run for op in block.ops)) for run in runs]
+    outside = _read_elsewhere(replace(graph, blocks=tuple(joined)))
+    fused: list[list[Fused]] = []
+    for number, run in enumerate(runs):
+        each = iter(_in_block(joined[number], effects, outside[number]))
+        fused += [list(islice(each, len(block.ops))) for block in run]
+    return fused
+
+
+def _runs(blocks: tuple[Block, ...]) -> list[list[Block]]:
+    """Neighbours that run once stand together: a compiler sees ops, and not which module each is of.
+
+    Graphs that name tensors anew in each block would have readers mistaken: those blocks stay apart.
+    """
+    runs: list[list[Block]] = []
+    made: set[str] = set()
+    for block in blocks:
+        own = {tensor.name for op in block.ops for tensor in op.outputs}
+        if runs and block.count == runs[-1][-1].count == 1 and made.isdisjoint(own):
+            runs[-1].append(block)
+            made |= own
+        else:
+            runs.append([block])
+            made = own
+    return runs
 
 
 def _in_block(block: Block, effects: RuntimeEffects, outside: frozenset[str]) -> list[Fused]:

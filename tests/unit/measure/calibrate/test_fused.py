@@ -75,7 +75,7 @@ def test_an_activation_is_taken_in_by_the_products_that_have_it(first: str, func
 
 def test_only_small_ops_have_a_class_for_it():
     product, act, _ = (op for _, op in chain("linear", "gelu").ops())
-    assert class_path(act, "forward", fused=True) == (FUSED, "vector.forward", "vector")
+    assert class_path(act, "forward", fused=True) == (FUSED, f"{FUSED}.forward", "vector.forward", "vector")
     alone = ("vector.activation", "vector.forward", "vector")
     assert class_path(act, "forward") == ("vector.activation.curved", *alone), "a series takes longer than its bytes"
     assert class_path([op for _, op in chain("linear", "relu").ops()][1], "forward") == alone
