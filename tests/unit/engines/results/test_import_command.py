@@ -19,7 +19,7 @@ from unit.engines.results.sources import DATA, OURS, SAMPLES, parsed, written
 @pytest.fixture(autouse=True)
 def ours(monkeypatch):
     """The importers of this tree, also where an older installation has registered others."""
-    monkeypatch.setattr(detect, "load_all", lambda _: (OURS, ()))
+    monkeypatch.setattr(detect, "usable", lambda _: (tuple(OURS.values()), ()))
 
 
 def run(*arguments):
