@@ -109,7 +109,8 @@ def test_a_file_over_the_limit_is_refused():
 
 def test_installed_importers_come_through_the_entry_points(monkeypatch):
     broken = PluginError("The plug-in 'x' cannot be loaded.")
-    monkeypatch.setattr(plugins, "load_all", lambda group: (OURS if group == "inferometer.importers" else {}, (broken,)))
+    found = {"inferometer.importers": OURS}
+    monkeypatch.setattr(plugins, "load_all", lambda group: (found.get(group, {}), (broken,)))
     assert import_file(DATA / "hyperfine.json")[0].model.name == "./old --size 8"
     with pytest.raises(FormatError, match="'x' cannot be loaded"):
         import_file(__file__)
