@@ -438,10 +438,8 @@ def mutual_table(mutual: Utilisation, n: Mapping[str, float], there: Calibration
         work = ops.work_of_single(single, gpu, runtime=there.runtime, dtype=there.dtype)
         floors.ravel()[at] = work.floor_s / work.axes["flops"]
     query, _, flops = (np.array(each) for each in np.meshgrid(*mutual.grid, indexing="ij"))
-    moved, floor_s = (
-        SIZES[there.dtype] * flops / query,
-        flops * floors,
-    )  # four operations a number, and four numbers, of each score
+    moved = SIZES[there.dtype] * flops / query  # four operations a number, and four numbers, of each score
+    floor_s = flops * floors
     bare_s = floor_s / np.array(mutual.values).reshape(flops.shape)
     shares = np.minimum(1.0, floor_s / mutual_s(bare_s, moved, n))
     return replace(mutual, values=tuple(float(f"{share:.3g}") for share in shares.ravel()))
