@@ -7,8 +7,8 @@
 
 Every case is a process of its own, as `profile` makes it. A case that would begin after the budget is named and left
 out. A line a phase: what it took, what was predicted, and its parts with theirs. The journal keeps each profile without
-its layers, one JSON object a line; `--again FILE.jsonl --on nvidia-h200` predicts the cases of a journal anew, as the
-code and the data are now, beside what they took then.
+its layers, one JSON object a line; `--again FILE.jsonl.gz --on nvidia-h200` predicts the cases of a journal anew, as
+the code and the data are now, beside what they took then.
 
 `--cases cuda` has the networks of a table that a first release was judged by. Beside them it times what the host of a
 GPU takes for one launch, for a graph, and for the bare loop around a captured step, which is what the product's own
@@ -21,6 +21,7 @@ known. What time is left measures the models again: a machine whose pace changed
 """
 
 import argparse
+import gzip
 import json
 import os
 import statistics
@@ -362,7 +363,8 @@ def cases_of(arguments):
 def kept(arguments):
     """The rows as they come: of a journal, or measured until the budget is spent."""
     if arguments.again:
-        rows = map(json.loads, Path(arguments.again).read_text(encoding="utf-8").splitlines())
+        text = (gzip.open if arguments.again.endswith(".gz") else open)(arguments.again, "rt", encoding="utf-8").read()
+        rows = (row for row in map(json.loads, text.splitlines()) if "phases" in row)
         yield from rows if arguments.on is None else (predicted_again(row, arguments.on) for row in rows)
         return
     for case in cases_of(arguments)[arguments.skip :]:

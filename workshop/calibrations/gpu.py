@@ -23,9 +23,14 @@ The probes of the archive were launched kernel by kernel, so their forwards say 
 
     python -m workshop.calibrations.gpu --paths workshop/recorded/nvidia-h200-paths-2026-11-17.jsonl.gz
 
-corrects three classes by whole steps of workshop/calibrations/paths.py: attention of compiled decode steps by the cache
-and its length (a kernel that is timed alone finds its cache where it left it), experts of prompts in graphs, and
-attention of texts with a mask. Compiled calibrations are given the speed of the host that their launches were timed on.
+corrects two classes by whole steps of workshop/calibrations/paths.py: attention of compiled decode steps by the cache
+and its length (a kernel that is timed alone finds its cache where it left it), and attention of texts with a mask.
+Compiled calibrations are given the speed of the host that their launches were timed on.
+
+    python -m workshop.calibrations.gpu --mixtures workshop/recorded/nvidia-h200-pairs-judged-*.jsonl.gz
+
+tells experts of prompts in graphs from profiles of mixtures. Before those of 19 November all tokens of random weights
+chose few experts, so older ones and the probes of paths say less than a prompt of a trained model takes.
 
     python -m workshop.calibrations.gpu --profiles workshop/recorded/nvidia-h200-pairs-*.jsonl.gz
 
@@ -41,6 +46,7 @@ import itertools
 import json
 import tarfile
 import tempfile
+from collections import Counter
 from dataclasses import replace
 from math import log
 from pathlib import Path
@@ -84,7 +90,7 @@ from inferometer.predict.work.classes import BIASED
 from workshop.calibrations.compiled import refit
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
     from inferometer.core.device import Device
 
@@ -350,17 +356,39 @@ def with_serial_decode(there: Calibration, points: list[OpPoint]) -> Calibration
     )
 
 
-def with_class_factor(
-    subject: CalibrationSubject, there: Calibration, steps: list[StepPoint], op_class: str, name: str
-) -> Calibration:
-    """One factor of a class: the one that leaves whole steps off by the least, in squares of logarithms."""
-    told = [inside(subject, there, step, op_class) for step in steps]
-    tried = np.exp(np.linspace(log(0.05), log(20.0), 600))
-    squares = [sum(each.off(times) ** 2 for each in told) for times in tried]
-    times = float(tried[int(np.argmin(squares))])
-    off = residual_spread(np.array([each.off(times) for each in told]))
-    print(f"{there.runtime} {there.dtype} {name}: {times:.3f} times its price, off by {off:.3f}", flush=True)
-    return replace(there, factors={**there.factors, name: times * there.factors.get(name, 1.0)})
+def refit_mixtures(args: argparse.Namespace) -> None:
+    """Experts of prompts in graphs: one factor, which leaves whole prompts off by the least, a model as much as others.
+
+    Each model is told once more by what the others say, which is how far off a mixture is that was not measured.
+    """
+    before = next(args.out.glob(f"{args.device}-torch-graph-bf16-*.json"))
+    there, told = read_calibration(before), [*mixed_prompts(args)]
+    models = dict.fromkeys(each.step.model for each in told)
+    off = [each.off(experts_times([other for other in told if other.step.model != model]))
+           for model in models for each in told if each.step.model == model]  # fmt: skip
+    times, spread = experts_times(told), residual_spread(np.array(off))
+    print(f"experts.prefill: {times:.3f} times its price, {len(told)} prompts left out off by {spread:.3f}", flush=True)
+    factors = {**there.factors, "experts.prefill": times * there.factors.get("experts.prefill", 1.0)}
+    residuals = {**there.residuals, "step.prefill.experts": spread}
+    before.unlink()
+    write_calibration(sealed(replace(there, factors=factors, residuals=residuals)), args.out)
+
+
+def mixed_prompts(args: argparse.Namespace) -> Iterator[Inside]:
+    for row, answer in profiles_of(args.mixtures, args.device, "torch-graph"):
+        priced = answer.phase("prefill")
+        measured = next((each["time_s"] for each in row["phases"] if each["name"] == "prefill"), None)
+        own = 0.0 if priced is None else sum(op.time_s for op in priced.ops if op.kind == "moe_experts")
+        if own and measured and row["precision"]["weights"] == "bf16":
+            step = StepPoint(model=row["model"], phase="prefill", dtype="bf16", seconds=measured, query=row["prompt"])
+            yield Inside(step=step, class_s=own, others_s=priced.time_s - own)
+
+
+def experts_times(told: list[Inside]) -> float:
+    count = Counter(each.step.model for each in told)
+    tried = np.exp(np.linspace(log(0.2), log(5.0), 600))
+    squares = [sum(each.off(times) ** 2 / count[each.step.model] for each in told) for times in tried]
+    return float(tried[int(np.argmin(squares))])
 
 
 def with_texts(subject: CalibrationSubject, there: Calibration, steps: list[StepPoint]) -> Calibration:
@@ -470,7 +498,7 @@ def refit_paths(args: argparse.Namespace) -> None:
     """The calibrations of graphs and of compiled models.
 
     Attention of decode steps in graphs stays as it is: real models of up to 8,192 tokens are within 7 % of it, and what
-    probes say would take them further off. So do experts of compiled prompts: those wait for launches nobody counts.
+    probes say would take them further off.
     """
     for runtime, way in (("torch-graph", "graph"), ("torch-compile", "compile-graph")):
         for dtype in ("bf16", "f32"):
@@ -492,16 +520,22 @@ def refit_paths(args: argparse.Namespace) -> None:
             )
             texts = path_steps(args.paths, way=way, dtype=dtype, phase="forward", mask="ones")
             there = with_texts(subject, there, texts)
-            if runtime == "torch-graph" and dtype == "bf16":
-                prompts = path_steps(args.paths, way=way, phase="prefill")
-                mixed = [step for step in prompts if "num_local_experts" in step.config]
-                there = with_class_factor(subject, there, mixed, "experts", "experts.prefill")
             if runtime == "torch-compile":
                 there = replace(there, host_call_s=QUIET_HOST_S)
             if runtime == "torch-compile" and dtype == "bf16":
                 there = with_decode_steps(subject, there, path_steps(args.paths, way=way, phase="decode"))
             before.unlink()
             write_calibration(sealed(there), args.out)
+
+
+def profiles_of(journals: list[Path], on: str, runtime: str) -> Iterator[tuple[dict[str, Any], Any]]:
+    """Rows of profiles with an engine, each with its prediction beside a host as theirs."""
+    for row in (json.loads(line) for path in journals for line in gzip.decompress(path.read_bytes()).splitlines()):
+        if row.get("engine") == runtime and "phases" in row and not row["model"].startswith("torchvision:"):
+            sizes = {name: row[name] for name in ("batch", "prompt", "generate", "image") if name in row}
+            asked = ask(row["model"], on=on, runtime=runtime, weights=row["precision"]["weights"], **sizes)
+            host = row["environment"]["host"]
+            yield row, replace(asked, host_call_s=host.get("call_s"), host_module_s=host.get("module_s")).answer()
 
 
 def refit_residuals(args: argparse.Namespace) -> None:
@@ -511,14 +545,8 @@ def refit_residuals(args: argparse.Namespace) -> None:
     """
     runtime = "torch-compile"
     off: dict[tuple[str, str], list[float]] = {}
-    for row in (json.loads(line) for path in args.profiles for line in gzip.decompress(path.read_bytes()).splitlines()):
-        if row.get("engine") != runtime or "phases" not in row:
-            continue
-        sizes = {name: row[name] for name in ("batch", "prompt", "generate", "image") if name in row}
+    for row, answer in profiles_of(args.profiles, args.device, runtime):
         form = row["precision"]["weights"]
-        asked = ask(row["model"], on=args.device, runtime=runtime, weights=form, **sizes)
-        host = row["environment"]["host"]
-        answer = replace(asked, host_call_s=host.get("call_s"), host_module_s=host.get("module_s")).answer()
         for measured in row["phases"]:
             phase = answer.phase(measured["name"])
             if measured["name"] in {"prefill", "decode"} and phase is not None and phase.time_s:
@@ -581,11 +609,16 @@ def main() -> None:
     parser.add_argument("--keep-tables", action="store_true", help="fit whole steps anew, and nothing else")
     parser.add_argument("--products", type=Path, help="a journal of workshop.calibrations.products: tables of these")
     parser.add_argument("--paths", type=Path, help="a journal of workshop.calibrations.paths: correct by those alone")
+    parser.add_argument("--mixtures", type=Path, nargs="+", default=[],
+                        help="rows of benchmarks/pairs.py: experts of prompts in graphs by those")  # fmt: skip
     parser.add_argument("--profiles", type=Path, nargs="+", default=[],
                         help="rows of benchmarks/pairs.py: hold residuals to those")  # fmt: skip
     args = parser.parse_args()
     if args.forwards:
         refit(args)
+        return
+    if args.mixtures:
+        refit_mixtures(args)
         return
     if args.profiles:
         refit_residuals(args)

@@ -100,41 +100,42 @@ class RuntimeEffects:
     is one that quantises what it reads. `calls` says, under the same names, how many kernels a host starts in the time
     that such an op takes it: modules and views cost it as well, and start nothing. `lone` says how many kernels longer
     than others of its bytes an op takes in a step of decoding, where one block of threads has a row. `tokenwise` says
-    how many kernels an op that is a loop over tokens starts for each of them, beside others. `scores` says how
-    often the scores of attention pass through memory, in f32, where no fused kernel takes it. `arithmetic`
-    lists, for a number format, the formats it is computed in, the preferred one first: of weights, or of weights beside
-    activations (`i8/f32`: weights alone are quantised). Before it may stand a kind of op (`convolution:f32`), and
-    before that a kind of unit or a CPU's instruction set (`gpu:q4_0`, `arm:convolution:i8`); the narrowest rule counts.
-    `convolution:dynamic` there is what ops that quantise what they read are no faster than. `instead` lists those that
-    stand in for a format that the device has no peak for. Weights in an `expanded` format are written out in the format
-    of the activations before they are used: in all ops, or in those of a kind (`convolution:i8`) that do not read them
-    so. Where activations are bytes too (`convolution:i8/i8`), both are turned to f32 around the product, at each step;
-    those of a `widened` format once, when the model is loaded, for all ops but look-ups (of `arrays:f16`: in networks
-    that make no tokens). Those of an `emulated` one so where the device has no peak for it. An engine with `held` loads
-    all floats of a model whose layers name no formats into the one that it computes in: the one asked for, else the one
-    that stands there for the unit, else the model's own. Language models are made for it with weights in the `stored`
-    format, unless another is asked for. A network whose weights are asked for in a format that is `whole` has its
-    activations in it too: the engine quantises all of a network or nothing. On devices that it `quantises` for,
-    patterns as those of an engine's row, it makes every network so that is given to it in floats. `unpack` is how many
-    rows of products reading the weights of a dense layer takes as long as, beyond what the priors of its class have in
-    them. `logits` are needed of a prompt's last token only; a runtime that reads it in chunks may compute them once a
-    `prompt`, or after each `chunk`. A `prompt` is read `whole`, or with its `last` token `apart`: in a step as of
-    decoding, after all others. A model that was compiled for one length `reads` so many tokens in a step, and fewer are
-    padded to it. `merged` are groups of projections, by their last names, that it stores as one matrix; `dynamic` are
-    the kinds of op that it quantises activations for while it runs, where weights are stored for that: others compute
-    in floats. A convolution in groups is none of them unless `convolution:grouped` is. A concatenation of more tensors
-    than it `joins` is a kernel of its own, and each tensor after the first takes as long as `joining` kernels.
-    `gathered` is how many rows of products gathering the inputs of such a convolution takes as long as; it is done for
-    one group after the other, and each is a kernel of its own. `grouped` is that of convolutions in groups alone, by a
-    kernel for all of them that is slow. `unquantised` are patterns of the names of ops whose weights keep the model's
-    own format. `reference` is how many times longer than in f32 an op takes that is left to plain loops:
-    `convolution:joined` is one of bytes whose result is joined with others (a concat) before it is quantised,
-    `linear:bf16` one of a format that the device has no instructions for, `convolution:i8/i8` one whose weights and
-    activations are computed in another, `elementwise:i8` one of bytes without weights, `fft` a Fourier transform,
-    `fft:odd` an operation of one whose length is no power of 2. `winograd` is how many times fewer products a 3 × 3
-    convolution may need by Winograd's method. `vectors` is for how many bits of a CPU's registers its kernels are
-    built: where the peak needs wider ones, it takes as much longer. `sets` has what it does on CPUs of an instruction
-    set, where that is not the same everywhere.
+    how many kernels an op that is a loop over tokens starts for each of them, beside others. `routed` says how often
+    what experts read and write of the rows that chose them passes through memory of a GPU beside their products.
+    `scores` says how often the scores of attention pass through memory, in f32, where no fused kernel takes it.
+    `arithmetic` lists, for a number format, the formats it is computed in, the preferred one first: of weights, or of
+    weights beside activations (`i8/f32`: weights alone are quantised). Before it may stand a kind of op
+    (`convolution:f32`), and before that a kind of unit or a CPU's instruction set (`gpu:q4_0`, `arm:convolution:i8`);
+    the narrowest rule counts. `convolution:dynamic` there is what ops that quantise what they read are no faster than.
+    `instead` lists those that stand in for a format that the device has no peak for. Weights in an `expanded` format
+    are written out in the format of the activations before they are used: in all ops, or in those of a kind
+    (`convolution:i8`) that do not read them so. Where activations are bytes too (`convolution:i8/i8`), both are turned
+    to f32 around the product, at each step; those of a `widened` format once, when the model is loaded, for all ops but
+    look-ups (of `arrays:f16`: in networks that make no tokens). Those of an `emulated` one so where the device has no
+    peak for it. An engine with `held` loads all floats of a model whose layers name no formats into the one that it
+    computes in: the one asked for, else the one that stands there for the unit, else the model's own. Language models
+    are made for it with weights in the `stored` format, unless another is asked for. A network whose weights are asked
+    for in a format that is `whole` has its activations in it too: the engine quantises all of a network or nothing. On
+    devices that it `quantises` for, patterns as those of an engine's row, it makes every network so that is given to it
+    in floats. `unpack` is how many rows of products reading the weights of a dense layer takes as long as, beyond what
+    the priors of its class have in them. `logits` are needed of a prompt's last token only; a runtime that reads it in
+    chunks may compute them once a `prompt`, or after each `chunk`. A `prompt` is read `whole`, or with its `last` token
+    `apart`: in a step as of decoding, after all others. A model that was compiled for one length `reads` so many tokens
+    in a step, and fewer are padded to it. `merged` are groups of projections, by their last names, that it stores as
+    one matrix; `dynamic` are the kinds of op that it quantises activations for while it runs, where weights are stored
+    for that: others compute in floats. A convolution in groups is none of them unless `convolution:grouped` is. A
+    concatenation of more tensors than it `joins` is a kernel of its own, and each tensor after the first takes as long
+    as `joining` kernels. `gathered` is how many rows of products gathering the inputs of such a convolution takes as
+    long as; it is done for one group after the other, and each is a kernel of its own. `grouped` is that of
+    convolutions in groups alone, by a kernel for all of them that is slow. `unquantised` are patterns of the names of
+    ops whose weights keep the model's own format. `reference` is how many times longer than in f32 an op takes that is
+    left to plain loops: `convolution:joined` is one of bytes whose result is joined with others (a concat) before it is
+    quantised, `linear:bf16` one of a format that the device has no instructions for, `convolution:i8/i8` one whose
+    weights and activations are computed in another, `elementwise:i8` one of bytes without weights, `fft` a Fourier
+    transform, `fft:odd` an operation of one whose length is no power of 2. `winograd` is how many times fewer products
+    a 3 × 3 convolution may need by Winograd's method. `vectors` is for how many bits of a CPU's registers its kernels
+    are built: where the peak needs wider ones, it takes as much longer. `sets` has what it does on CPUs of an
+    instruction set, where that is not the same everywhere.
     """
 
     name: str
@@ -151,6 +152,7 @@ class RuntimeEffects:
     calls: Mapping[str, float] = field(default_factory=dict)
     lone: Mapping[str, float] = field(default_factory=dict)
     tokenwise: Mapping[str, float] = field(default_factory=dict)
+    routed: Sourced | None = None
     scores: Mapping[str, float] = field(default_factory=dict)
     arithmetic: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     instead: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
@@ -292,6 +294,7 @@ def kernel_names(op: Op) -> tuple[str, ...]:
         "soft_cap": op.get("soft_cap"),
         "biased": op.get("biased") and cached,
         "causal": op.kind == "convolution" and op.get("causal"),
+        "latent": cached and op.get("kv_latent"),
         "cached": cached and not op.get("cross"),  # an encoder's keys are as they were: nothing is joined with them
         "repeated": cached and op.get("kv_heads") is not None and op["kv_heads"] < op["heads"],
     }

@@ -1,10 +1,15 @@
+from dataclasses import replace
+
 import pytest
 
-from inferometer.core.workload import Workload
+from inferometer.core.workload import Precision, Workload
 from inferometer.formats.resolve import read
 from inferometer.known import device
+from inferometer.known.engines import require_effects
 from inferometer.predict import work_of
+from inferometer.predict.options import Options
 from inferometer.predict.question import Question
+from inferometer.predict.ready import make_ready
 from inferometer.predict.work.rules.experts import share_touched
 from unit.predict.decoders import at, tokens, weight
 from unit.predict.examples import experts, op
@@ -48,6 +53,24 @@ def test_kernels_that_sort_tokens_by_their_expert_cost_the_host_and_do_not_move_
     ]
     eager, captured = (question.answer().phase("prefill").ops for question in asked)
     assert experts_s(eager) < 1.5 * experts_s(captured)
+
+
+@pytest.mark.parametrize(
+    ("on", "engine", "passes"), [("nvidia-h200", "torch-graph", 8), ("intel-emerald-rapids-1-vcpu", "torch-eager", 0)]
+)
+def test_on_a_gpu_rows_of_experts_pass_through_memory_beside_their_products(on, engine, passes):
+    """16 layers, each of 2 × 300 tokens through 8 experts: 2,048 numbers in and out, twice 1,024 between."""
+    effects = require_effects(engine)
+    told, bare = (beside_s(on, each) for each in (effects, replace(effects, routed=None)))
+    seconds = 16 * 2 * 300 * 8 * (2 * 2048 + 2 * 1024) * 2 / 4.8e12
+    assert told - bare == pytest.approx(passes * seconds, rel=1e-6, abs=1e-12)
+
+
+def beside_s(on, effects):
+    workload = Workload(precision=Precision(weights="bf16"))
+    plan = make_ready(read("olmoe-1b-7b"), device(on), effects=effects, workload=workload, options=Options()).plan
+    sizes = {"batch": 2, "query": 300, "context": 0, "logits": 1}
+    return plan.step(sizes, "prefill").sums().waiting_s
 
 
 def experts_s(ops):

@@ -91,6 +91,7 @@ class LoneRows(NamedTuple):
     host_s: Any
     token_overhead_s: Any  # … and of both more for each token
     token_host_s: Any
+    routed_s: Any
     spread: Any
     known: Any  # of the spread: what whole steps have shown already
     groups: Any  # [groups, rows]
@@ -138,7 +139,7 @@ def _sums(plan: PricePlan, rows: LoneRows, sizes: Mapping[str, Any], phase: str,
         compute, memory = compute * slower[0], memory * slower[1]
     overhead, host, waiting = rows.overhead_s, rows.host_s, 0.0
     if pace.counts_tokens:
-        overhead = overhead + sizes["query"] * rows.token_overhead_s
+        overhead = overhead + sizes["query"] * (rows.token_overhead_s + sizes["batch"] * rows.routed_s)
         host = host + sizes["query"] * rows.token_host_s
     time = np.maximum(np.maximum(compute, memory) + overhead, floor)
     if pace.waits_for_host and (host_s := float(rows.counts @ host)) > 0:
@@ -302,6 +303,7 @@ def _fold(plan: PricePlan, phase: str, *, once: bool) -> LoneRows:
         host_s=column(pace.host_s)[:, 0],
         token_overhead_s=times * column(pace.token_overhead_s)[:, 0],
         token_host_s=column(pace.token_host_s)[:, 0],
+        routed_s=times * column(pace.routed_s)[:, 0],
         spread=spread,
         known=(rates.spread * rates.in_steps)[:, 0] if rates.step_spread is not None else np.zeros(count),
         groups=groups,

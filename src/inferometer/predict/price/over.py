@@ -63,7 +63,7 @@ def sums_over(
 
 def _pieces(plan: PricePlan, sizes: Mapping[str, Any], phase: str, *, once: bool) -> Iterator[tuple[Piece, Sums]]:
     pace, counts = plan.pace(phase), plan.prepared.counts(once=once)
-    _, host = pace.beside_s(sizes["query"])
+    _, host = pace.beside_s(sizes)
     host = np.reshape(
         counts @ np.broadcast_to(host, (len(counts), np.shape(host)[-1] if np.ndim(host) else 1)), (1, -1)
     )
@@ -223,7 +223,7 @@ def _at_once(part: PlanPart, sizes: Mapping[str, Any], phase: str) -> Any:
         resident=plan.weights_bytes if plan.needs_floor(work) else None,
         slower=slower,
         links=plan.links(work, rates),
-        tokens=sizes["query"],
+        sizes=sizes,
     )
     sums = sums_of(priced, part.counts, 0.0)
     return np.stack([sums.time_s, sums.computing_s, sums.waiting_s])

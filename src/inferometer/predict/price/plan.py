@@ -110,7 +110,7 @@ class PricePlan:
             needed=needed,
             # Some runtimes run the head whether anybody needs its logits or not: it takes its time, without a floor.
             done=needed if self.prepared.effects.logits == "prompt" else 1.0,
-            tokens=sizes["query"],
+            sizes=sizes,
         )
         if np.ndim(needed):
             quantities = replace(quantities, flops=quantities.flops * needed, bytes=quantities.bytes * needed)
@@ -122,7 +122,7 @@ class PricePlan:
             far=far,
             rates=rates,
             rows=self.prepared.rows,
-            starting_s=pace.beside_s(sizes["query"])[1],
+            starting_s=pace.beside_s(sizes)[1],
             host_s=waiting,
             host_spread=self.host_doubt(rates),
         )
@@ -185,6 +185,7 @@ class PricePlan:
                 kernels=factors.get(f"kernels.{phase}", 1.0),
                 token_overhead_s=kernel * rates.a_token,
                 token_host_s=host * again * rates.a_token * slower,
+                routed_s=rates.routed / self.levels.bandwidth,
             )
         return self.paces[phase]
 

@@ -35,6 +35,7 @@ from inferometer.predict.price.utilisation import (
     step_residual,
 )
 from inferometer.predict.work.classes import FREE, WRITTEN_OUT, attention_path, class_path, dims_of, forms_of
+from inferometer.predict.work.rules.experts import routed_bytes
 
 if TYPE_CHECKING:
     from inferometer.core.binding import Binding
@@ -75,7 +76,7 @@ class Rates:
     `moved` what is counted from their work. Rows with one of the `curves` take what a kernel was measured to take.
     `launches` are the kernels of a row, `kernels` those whose seconds are not in its ramp, `calls` those that a host
     starts in the time that the row takes it, and `a_token` those that a loop over tokens adds to both for each of them.
-    What a device states of its
+    `routed` are the bytes that pass beside a row's work for each token of all sequences. What a device states of its
     own utilisation does not hold for rows that are `tabled`: they were measured, or they cost nothing. `prior` is what
     the rows that are `fitted` are priced by.
     """
@@ -89,6 +90,7 @@ class Rates:
     kernels: Any
     calls: Any
     a_token: Any
+    routed: Any
     fitted: Any
     unpacks: Any
     prior: FittedPrior | None
@@ -183,6 +185,7 @@ def _made(rows: tuple[OpRow, ...], effects: RuntimeEffects, sources: RungSources
         kernels=column["kernels"] + np.array([_beyond(row, effects, sources) for row in rows])[:, None],
         calls=np.array([0.0 if row.op_class in UNPRICED else row.fused.calls for row in rows])[:, None],
         a_token=np.array([effects.a_token(row.op) for row in rows])[:, None],
+        routed=np.array([_routed(row, effects, sources) for row in rows])[:, None],
         fitted=column["fitted"],
         unpacks=column["unpacks"],
         prior=fits[0] if fits else None,
@@ -274,6 +277,12 @@ def _beyond(row: OpRow, effects: RuntimeEffects, sources: RungSources) -> float:
     groups = row.op.get("groups", 1) - 1 if effects.gathered is not None and row.op.get("gathered") else 0
     # A CPU copies one tensor after the other, and a row with all of its threads.
     return groups + (effects.beyond(row.op, sources.phase) if sources.standing.unit == "gpu" else 0.0)
+
+
+def _routed(row: OpRow, effects: RuntimeEffects, sources: RungSources) -> float:
+    if effects.routed is None or row.op.kind != "moe_experts" or sources.standing.unit != "gpu":
+        return 0.0
+    return effects.routed.value * row.scale.flops * float(routed_bytes(row.op, sources.binding))
 
 
 def shape_in(row: OpRow, binding: Binding, q: Quantities, number: int) -> dict[str, Any]:

@@ -16,6 +16,8 @@ from inferometer.predict.price.rates import Rates
 from inferometer.predict.work.collect import OpRow
 from inferometer.predict.work.prepare import Quantities
 
+_ONE_TOKEN = {"batch": 1, "query": 1}
+
 
 @frozen
 class Pace:
@@ -23,7 +25,8 @@ class Pace:
 
     Those of a row are [rows, 1], those of the device plain numbers. Several devices stand side by side as columns:
     [rows, n] and [n]. `host_s` is nothing where the phase is captured and replayed as a whole. A row that is a loop
-    over tokens takes `token_overhead_s` and `token_host_s` more for each. All that a row takes on the
+    over tokens takes `token_overhead_s` and `token_host_s` more for each, and one that routes them `routed_s` for each
+    of all sequences. All that a row takes on the
     device is multiplied by `kernels`: what kernels take in an engine's step over what they took alone.
     """
 
@@ -41,6 +44,7 @@ class Pace:
     kernels: Any = 1.0
     token_overhead_s: Any = 0.0
     token_host_s: Any = 0.0
+    routed_s: Any = 0.0
     # What steps ask of the numbers above, asked once:
     inverse_peak: Any = field(init=False)  # seconds an operation, whatever the format
     unpacks: bool = field(init=False)
@@ -56,17 +60,18 @@ class Pace:
             "slows_kernels": bool(np.any(self.kernels != 1)),
             "waits_for_host": bool(np.any(self.host_s)),
             "counts_sequences": bool(np.any(self.sequence_s)),
-            "counts_tokens": bool(np.any(self.token_overhead_s)),
+            "counts_tokens": bool(np.any(self.token_overhead_s) or np.any(self.routed_s)),
         }
         for name, value in known.items():
             object.__setattr__(self, name, value)
 
-    def beside_s(self, tokens: Any) -> tuple[Any, Any]:
-        """Seconds of each row beside its streams, and of its host, where a pass has so many tokens of each sequence."""
+    def beside_s(self, sizes: Mapping[str, Any]) -> tuple[Any, Any]:
+        """Seconds of each row beside its streams, and of its host, where a pass has so many sequences and tokens."""
         if not self.counts_tokens:
             return self.overhead_s, self.host_s
-        tokens = np.ravel(tokens)
-        return self.overhead_s + self.token_overhead_s * tokens, self.host_s + self.token_host_s * tokens
+        tokens, sequences = np.ravel(sizes["query"]), np.ravel(sizes["batch"])
+        a_token = self.token_overhead_s + self.routed_s * sequences
+        return self.overhead_s + a_token * tokens, self.host_s + self.token_host_s * tokens
 
     def outside_s(self, sizes: Mapping[str, Any], *, once: bool = False) -> Any:
         """Seconds of a step on no op, one number or one a column; what runs `once` a request is no step of its own."""
@@ -233,13 +238,13 @@ def price_rows(  # noqa: PLR0913 - what a price depends on
     links: Callable[[Any], Any] | None = None,
     needed: Any = 1.0,
     done: Any = 1.0,
-    tokens: Any = 1,
+    sizes: Mapping[str, Any] = _ONE_TOKEN,
 ) -> tuple[Priced, Any]:
     """Every row's price, and what each waits for the host.
 
     `resident` are the bytes that every step reads; without them no floor is looked at, and none is needed where shares
     of peaks are 1 at most. `slower` is what a calibration multiplies compute and memory with. `links` gives the seconds
-    on links and raises the floors of what travels. `tokens` are those of each sequence. `needed` and `done` are 0 where
+    on links and raises the floors of what travels. `sizes` say how many tokens pass. `needed` and `done` are 0 where
     a column does not need a row, and where it is not run. `at_peaks` are the `ideals`, where somebody counted them
     before.
     """
@@ -254,7 +259,7 @@ def price_rows(  # noqa: PLR0913 - what a price depends on
     memory = memory / pace.memory_share + pace.memory_ramp_s
     if slower is not None:
         compute, memory = compute * slower[0], memory * slower[1]
-    overhead, host = pace.beside_s(tokens)
+    overhead, host = pace.beside_s(sizes)
     if pace.slows_kernels:
         compute, memory, overhead = (pace.kernels * each for each in (compute, memory, overhead))
         link = None if link is None else pace.kernels * link

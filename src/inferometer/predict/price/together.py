@@ -31,7 +31,7 @@ _PEAKS = ("inverse", "together", "unpack", "compute_factor", "compute_ramp_s")
 # What else a row is priced with. `most` is what a table has to read: no look-up reads more.
 _OWN = (
     "counts", "cached", "most", "bandwidth", "cache_bandwidth", "cache_bytes", "spill_bytes", "memory_factor",
-    "memory_ramp_s", "overhead_s", "host_s", "token_overhead_s", "token_host_s",
+    "memory_ramp_s", "overhead_s", "host_s", "token_overhead_s", "token_host_s", "routed_s",
 )  # fmt: skip
 
 
@@ -72,7 +72,7 @@ def sums_together(plans: Sequence[PricePlan], sizes: Mapping[str, Any], phase: s
     if slower is not None:
         compute, memory = compute * slower[0], memory * slower[1]
     tokens = np.ravel(sizes["query"])
-    overhead = own["overhead_s"] + own["token_overhead_s"] * tokens
+    overhead = own["overhead_s"] + (own["token_overhead_s"] + own["routed_s"] * np.ravel(sizes["batch"])) * tokens
     time = np.maximum(compute, memory) + overhead
 
     def over_plans(values: Any) -> Any:
@@ -152,6 +152,7 @@ def _fold(plan: PricePlan, phase: str, basis: tuple[Monomial, ...], *, once: boo
         "host_s": _row(pace.host_s, rows),
         "token_overhead_s": times * _row(pace.token_overhead_s, rows),
         "token_host_s": _row(pace.token_host_s, rows),
+        "routed_s": times * _row(pace.routed_s, rows),
     }
     loose = np.array([*prepared.loose], int)
     own_peak = [inverse[f"flops:{key}"][number] for number, key in prepared.loose.items()]

@@ -18,7 +18,7 @@ from inferometer.measure.calibrate.fitting.assemble import (
 )
 from inferometer.measure.calibrate.fitting.base import at_best, bounded
 from inferometer.measure.calibrate.fitting.fit import LEAST_RESIDUAL
-from inferometer.measure.calibrate.fitting.points import OpPoint, measured_point, overhead, works_of
+from inferometer.measure.calibrate.fitting.points import OpPoint, StepPoint, measured_point, overhead, works_of
 from inferometer.measure.calibrate.fitting.single import (
     Single,
     attention,
@@ -39,6 +39,7 @@ from inferometer.measure.calibrate.fitting.steps import (
     whole_fit,
 )
 from inferometer.measure.calibrate.fitting.subject import CalibrationSubject, graph_of_step
+from inferometer.measure.calibrate.fitting.subject import plan_of as step_plan
 from inferometer.predict.options import Options
 from inferometer.predict.ready import make_ready
 from inferometer.predict.work.classes import FUSED
@@ -339,3 +340,13 @@ def test_a_floor_is_the_longer_of_its_two(monkeypatch):
     few, many = work(linear(1, 2048, 2048)), work(linear(4096, 2048, 2048))
     assert few.floor_s == pytest.approx(2 * (2048 * 2048 + 2 * 2048) / 4.8e12)
     assert many.floor_s == pytest.approx(2 * 4096 * 2048 * 2048 / 989.5e12)
+
+
+def test_only_whole_models_move_what_experts_read_and_write_beside_their_products():
+    """Probes route their rows by themselves, a library's modules mask all of them."""
+    told = CalibrationSubject(device=H200, runtime=require_effects("torch-graph"), dtype="bf16", created="2026-11-19")
+    mixture = {**CONFIG, "model_type": "mixtral", "architectures": ["MixtralForCausalLM"], "num_local_experts": 8,
+               "num_experts_per_tok": 2}  # fmt: skip
+    sized = {"phase": "prefill", "seconds": 1.0, "dtype": "bf16", "query": 64}
+    asked = [StepPoint(model="probe", config=mixture, **sized), StepPoint(model="olmoe-1b-7b", **sized)]
+    assert [bool(step_plan(told, each).pace("prefill").routed_s.any()) for each in asked] == [False, True]

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from inferometer.core.device import Device, Sourced
 from inferometer.core.engine import RuntimeEffects
 from inferometer.core.frozen import frozen
+from inferometer.core.kept import Kept
 from inferometer.core.workload import Workload
 from inferometer.predict.basis.calibrations import formats_of
 from inferometer.predict.options import Options
@@ -46,9 +47,15 @@ def workload_of(subject: CalibrationSubject, step: StepPoint) -> Workload:
     return Workload(batch=step.batch, prompt=step.query, image=step.image, precision=precision)
 
 
+_probing = Kept()
+
+
 def plan_of(subject: CalibrationSubject, step: StepPoint, calibration: Calibration | None = None) -> PricePlan:
+    runtime = subject.runtime
+    if step.config:  # a probe routes rows by itself, and moves none beside its products
+        runtime = _probing.get_or_make((), (runtime,), lambda: replace(runtime, routed=None))
     return make_ready(
-        graph_of_step(step), subject.device, effects=subject.runtime, workload=workload_of(subject, step),
+        graph_of_step(step), subject.device, effects=runtime, workload=workload_of(subject, step),
         options=Options(), calibration=calibration,
     ).plan  # fmt: skip
 

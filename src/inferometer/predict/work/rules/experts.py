@@ -65,6 +65,12 @@ def share_touched(experts: int, top_k: int, count: Any) -> Any:
     return -np.expm1(count * np.log1p(-top_k / experts))
 
 
+def routed_bytes(op: Op, binding: Binding) -> Any:
+    """Bytes of what the products of the experts that a token chose read and write: rows in, between them, and out."""
+    width = 2 * op["hidden"] + op["intermediate"] * (2 if op.get("gated") else 1)
+    return binding.format(op.inputs[0]).nbytes(op["top_k"] * width)
+
+
 def hidden_bytes(op: Op, binding: Binding) -> Any:
     """Bytes of the results that live inside the op, for all routed rows.
 
