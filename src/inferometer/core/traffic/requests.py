@@ -14,7 +14,7 @@ Flags = NDArray[np.bool_]
 
 
 def _array(values: Sequence[float | None]) -> Floats:
-    return np.array([np.nan if value is None else value for value in values], float)
+    return np.array(values, float)  # None becomes NaN
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from operator import itemgetter
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -43,7 +44,7 @@ class Columns:
         )
 
     def columns(self) -> RequestColumns:
-        rows = sorted(self._rows, key=lambda row: (row[0], row[5]))
+        rows = sorted(self._rows, key=itemgetter(0, 5))  # due, number
         due, first, last, inputs, outputs, number, outcome = zip(*rows, strict=True) if rows else ((),) * 7
         return RequestColumns(
             due_s=due,
