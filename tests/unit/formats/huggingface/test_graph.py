@@ -294,6 +294,7 @@ def test_mistral_looks_back_as_far_as_transformers_takes_it_to_unless_its_config
 def test_other_quantisation_is_named_and_left_to_the_file():
     made = graph(LLAMA, quantization_config={"quant_method": "gptq", "bits": 4})
     assert made.metadata["quantization"] == "gptq"
+    assert graph(LLAMA, quantization_config={"bits": 4}).metadata["quantization"] == "unknown"
     assert all(weight.dtype is None for weight, _ in made.weights())
 
 

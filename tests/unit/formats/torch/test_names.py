@@ -1,5 +1,7 @@
 """Names of modules, of sizes, and of layers that are folded."""
 
+from itertools import zip_longest
+
 import pytest
 
 from inferometer.core.binding import Binding
@@ -77,12 +79,12 @@ def test_a_modules_path_is_the_last_of_its_stack(stack, path):
     assert module_path(stack) == path
 
 
-def chain(paths, extra=()):
-    """One relu after another, each in its module."""
+def chain(paths, extra=(), functions=()):
+    """One relu, or what `functions` say, after another, each in its module."""
     values = {"x": value(4), **{f"t{n}": value(4) for n in range(len(paths))}}
     calls = [
-        call("relu.default", f"t{n}", path=path, self=Ref("x" if n == 0 else f"t{n - 1}"))
-        for n, path in enumerate(paths)
+        call(f"{function}.default", f"t{n}", path=path, self=Ref("x" if n == 0 else f"t{n - 1}"))
+        for n, (path, function) in enumerate(zip_longest(paths, functions, fillvalue="relu"))
     ]
     for _, output in extra:
         values[output] = value(4)
@@ -100,6 +102,11 @@ def test_layers_that_differ_in_their_index_only_are_one_block():
     assert shape_of(graph) == [("layers", 4, 0, 1)]
     assert graph.blocks[0].ops[0].name == "layers.{}.act"
     assert graph.outputs[0].name == "x"  # written again by every layer
+
+
+def test_layers_that_do_something_else_are_blocks_of_their_own():
+    made = chain([f"a.{n}.f" for n in range(5)], functions=("relu", "gelu", "gelu", "gelu", "relu"))
+    assert shape_of(made) == [("a.0", 1, 0, 1), ("a", 3, 1, 1), ("a.4", 1, 0, 1)]
 
 
 def test_a_gap_in_the_indices_ends_a_run():
