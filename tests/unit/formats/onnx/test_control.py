@@ -271,6 +271,24 @@ def test_a_function_takes_its_callers_attributes():
     assert only(result).outputs[0].shape == (8, Symbol("batch"))
 
 
+def test_a_functions_own_attributes_stand_beside_its_callers_and_its_defaults():
+    def taken(name, outer):
+        return field(5, field(1, name) + field(20, 2) + field(21, outer))
+
+    product = node("Gemm", "a w", "b", transA=1) + taken("transB", "turned")
+    normed = node("ReduceSum", "b", "c", noop_with_empty_axes=0) + taken("keepdims", "kept")
+    own = function("Act", "a w", "c", [product, normed], attributes=["turned"])
+    own += field(11, field(1, "kept") + field(3, 0) + field(20, 2))
+    given = [value("x", (8, 3)), value("w", (5, 8))]
+    for more, shape in (({}, ()), ({"kept": 1}, (1, 1))):
+        nodes = [node("Act", "x w", "y", domain="own", turned=1, **more)]
+        result = read(nodes, given, ["y"], functions=[own], domains=["own"])
+        assert [op.outputs[0].shape for op in ops(result)] == [(3, 5), shape]
+    nodes = [node("Act", "x w", "y", domain="own")]
+    wrong = [value("x", (8, 3)), value("w", (8, 5))]
+    assert ops(read(nodes, wrong, ["y"], functions=[own], domains=["own"]))[0].outputs[0].shape == (3, 5)
+
+
 def test_an_input_that_a_caller_leaves_out_is_left_out():
     own = function("Act", "a lo hi", "b", [node("Clip", "a lo hi", "b")])
     result = read([node("Act", "x", "y", domain="own")], [X], ["y"], functions=[own], domains=["own"])
