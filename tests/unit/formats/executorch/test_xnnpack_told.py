@@ -98,9 +98,7 @@ OPERATORS = [Table({0: "aten::mm", 1: "out"}), Table({0: "aten::relu"})]
 DELEGATES = [Table({0: "Some", 1: Table({0: ("b", 0), 1: ("I", 0)})})]
 
 
-def file_of(
-    steps=STEPS, values=VALUES, delegates=DELEGATES, data=(Table({0: b"abcde"}),), methods=("forward",), segments=()
-):
+def file_of(*, steps=STEPS, values=VALUES, delegates=DELEGATES, methods=("forward",), segments=()):
     def plan(name):
         return Table({
             0: name, 2: list(values), 3: ints(0), 4: ints(16), 5: [Table({2: list(steps)})], 6: OPERATORS,
