@@ -158,6 +158,43 @@ def test_a_recorded_board_that_throttles_says_what_its_cooling_takes_away(tmp_pa
     assert fit.warms_s == pytest.approx(95, rel=0.2)
 
 
+def by_hand(path, *, warm=lambda at: 80.0 if at >= 20 else 50.0, slow=200):
+    """A step of 100 ms for 20 s and of `slow` ms for 20 s more, at 9 W and then 6 W; 2 W at rest, before it."""
+    rows = ["Latency_ms, time_s ,clock_mhz,temperature_c,power_mw,other"]
+    rows += [f",{at},,40,{milliwatts},x" for at, milliwatts in ((-3, 1000), (-2, 2000), (-1, 9000))]
+    rows += [f"{100 if at < 20 else slow},{at},{2400 if at < 20 else 1200},{warm(at)},{9000 if at < 20 else 6000},x"
+             for at in range(40)]  # fmt: skip
+    path.write_text("\n".join([*rows, "broken,40,,,", "100,,1,1,1,x", "nan,41,1,1,1,x"]), encoding="utf-8")
+    return read_record(path)
+
+
+def test_a_record_worked_out_by_hand(tmp_path):
+    """Forty rows over 39 s are twenty windows of 1.95 s; the eleventh is the first that is slower."""
+    found, idle_w = by_hand(tmp_path / "x.csv")
+    assert (found.span_s, idle_w, len(found.at_s), found.at_s[0], found.at_s[-1]) == (39.0, 2.0, 20, 1.95, 39.0)
+    assert (found.latency_s, found.changes_s, found.steady_after_s) == ((0.1,) * 10 + (0.2,) * 10, (19.5,), 19.5)
+    assert (found.first_s, found.steady_s, found.slower) == (0.1, 0.2, pytest.approx(1.0))
+    assert (found.clock_hz, found.temperature_c, found.power_w) == ((2.4e9, 1.2e9), (50.0, 80.0), (9.0, 6.0))
+    assert {each.name: (each.at_s[:2], each.values[0], each.values[-1]) for each in found.sensed} == {
+        "clock_hz": ((0.0, 1.0), 2.4e9, 1.2e9), "temperature_c": ((0.0, 1.0), 50.0, 80.0),
+        "power_w": ((0.0, 1.0), 9.0, 6.0),
+    }  # fmt: skip
+    fit = cooling_fit(found, idle_w=idle_w)  # until 19.5 s it drew 9 W and its temperature stayed
+    assert (fit.power_w, fit.idle_w, fit.cooling_w, fit.throttled, fit.warms_s) == (9.0, 2.0, 6.0, True, None)
+    assert (fit.resistance_c_per_w, cooling_fit(found).idle_w) == (0.0, 0.0)
+
+
+def test_a_limit_that_was_not_reached_is_as_many_watts_above_rest_as_it_is_degrees_above_the_start(tmp_path):
+    """Warming by 14 °C at 5.5 W above rest: from 50 °C to 90 °C it is 40 / 14 times 5.5 W."""
+    found, idle_w = by_hand(tmp_path / "x.csv", warm=lambda at: 50 + 14 * (1 - math.exp(-at / 5)), slow=100)
+    assert (found.changes_s, found.steady_after_s, found.slower) == ((), 0.0, 0.0)
+    fit = cooling_fit(found, idle_w=idle_w, limit_c=90.0)
+    assert (fit.power_w, fit.throttled) == (7.5, False)  # the median of all 40 s
+    assert fit.resistance_c_per_w == pytest.approx(14 / 5.5, rel=2e-3)
+    assert fit.cooling_w == pytest.approx(2 + 40 * 5.5 / 14, rel=2e-3)
+    assert fit.warms_s == pytest.approx(5, rel=0.03)
+
+
 def test_a_board_that_stays_below_its_limit_is_told_by_it(tmp_path):
     record(tmp_path / "fan.csv", resistance=4.0, limit=85.0)
     found, idle_w = read_record(tmp_path / "fan.csv")
