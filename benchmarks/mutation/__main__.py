@@ -52,8 +52,8 @@ SHARED = {
         "property/test_queue.py",
     ),
     "engines": (
-        "contract/test_runtimes.py", "unit/measure/prepare/test_tool_rules.py", "unit/measure/prepare/test_torch_tools.py",
-        "unit/measure/prepare/test_checkpoint_tools.py", "unit/measure/prepare/test_litert_tool.py",
+        "contract/test_runtimes.py", "unit/measure/prepare/test_tool_rules.py",
+        "unit/measure/prepare/test_torch_tools.py", "unit/measure/prepare/test_checkpoint_tools.py", "unit/measure/prepare/test_litert_tool.py",
         "unit/measure/prepare/test_mnn_tool.py", "unit/measure/prepare/test_ncnn_tool.py",
         "unit/measure/prepare/test_executorch_tool.py",
     ),
