@@ -70,7 +70,8 @@ def test_a_cache_that_another_op_wrote_is_no_edge_and_what_a_loop_reads_inside_i
         return Tensor(name=name, shape=(BATCH, 9), role=role)
 
     writes = Op(name="a", kind="custom", outputs=(kept("cache", "kv"), kept("state", "state"), kept("w", "weight")))
-    reads = Op(name="b", kind="custom", inputs=(kept("cache", "kv"), kept("state", "state"), kept("w", "weight")))
+    read = (kept("cache", "kv"), kept("state", "state"), kept("w", "weight"), kept("nobody's", "activation"))
+    reads = Op(name="b", kind="custom", inputs=read)
     inner = op("inner", ["state"], "y", size=9)
     loop = Op(name="loop", kind="control", attributes={"bodies": ((inner, reads),)})
     graph = Graph(name="g", blocks=(Block(name="b", ops=(writes, reads, loop)),))

@@ -162,8 +162,8 @@ def test_a_number_below_nothing_is_the_same_with_a_minus(number, unit):
     ("nbytes", "text"),
     [
         (24 * 2**30, "24 GiB"), (2**40, "1 TiB"), (1536 * 2**20, "1536 MiB"), (512 * 2**10, "512 KiB"),
-        (9_999 * 2**10, "9999 KiB"), (10_001 * 2**10, "10.24 MB"), (141e9, "141 GB"), (1000, "1 kB"), (1023, "1.023 kB"),
-        (24.5 * 2**30, "26.31 GB"), (0, "0 B"), (None, "unknown"),
+        (9_999 * 2**10, "9999 KiB"), (10_001 * 2**10, "10.24 MB"), (141e9, "141 GB"), (1000, "1 kB"),
+        (1023, "1.023 kB"), (24.5 * 2**30, "26.31 GB"), (0, "0 B"), (None, "unknown"),
     ],
 )  # fmt: skip
 def test_a_memory_is_called_as_its_maker_counts_it(nbytes, text):

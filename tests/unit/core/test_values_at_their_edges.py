@@ -253,6 +253,9 @@ def test_a_box_keeps_files_and_the_network_from_a_job_or_says_what_it_lacks(secc
     lacking = "neither bubblewrap nor Landlock" if seccomp else "cannot be filtered"
     holding = "bubblewrap" if bubblewrap else "Landlock 1"
     assert (f"{holding} and seccomp, memory by watching" if means.real else lacking) in means.said
+    for system, name in (("darwin", "macOS"), ("win32", "Windows"), ("plan9", "plan9")):
+        if not means.real:
+            assert replace(means, system=system).said == f"none: {name} has no way that is used here; memory is watched"
 
 
 def test_an_op_runs_inside_its_neighbours_by_kind_form_or_what_they_begin_with():

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from inferometer.core.errors import DomainError
-from inferometer.core.served import Distribution, Level, LevelFigures, parse_objective
-from inferometer.core.traffic.figures import figures_of, knee_of
+from inferometer.core.served import Distribution, Level, LevelFigures, RequestColumns, Window, parse_objective
+from inferometer.core.traffic.figures import figures_of, knee_of, median_of
 from inferometer.core.traffic.spreads import distribution_of_spread, merged, quantile, spread_of
 
 
@@ -90,3 +90,23 @@ def test_the_highest_load_within_the_objectives():
 def test_stated_figures_are_taken_as_they_are():
     stated = level(3, 1)
     assert figures_of(Level(name="x", stated=stated)) is stated
+
+
+def test_the_middle_of_a_time_is_its_median_where_that_is_known():
+    assert median_of(Distribution(p50=1.0, mean=3.0)) == 1.0
+    assert (median_of(Distribution(mean=3.0)), median_of(Distribution(p50=0.0, mean=3.0)), median_of(None)) == (
+        3.0,
+        0.0,
+        None,
+    )
+
+
+def test_of_no_request_in_the_window_nobody_says_whether_it_held():
+    columns = RequestColumns(
+        due_s=(0.0, 1.0), sent_s=(0.0, 1.0), first_s=(0.5, 1.5), last_s=(1.0, 2.0), input_tokens=(3, 3),
+        output_tokens=(4, 4), outcome=("ok", "ok"),
+    )  # fmt: skip
+    late = Level(name="x", requests=columns, windows=(Window(start_s=5.0, end_s=9.0, why=""),))
+    found = figures_of(late, [parse_objective("ttft<=1s"), parse_objective("e2e_p50<=1s")])
+    assert (found.objectives, found.in_time) == ({"ttft<=1s": None, "e2e_p50<=1s": None}, {})
+    assert (found.counted, found.attained, found.ttft_s) == (0, None, None)

@@ -260,3 +260,54 @@ def test_a_dataset_that_cannot_be_read_is_refused_in_one_line(monkeypatch):
     monkeypatch.setitem(sys.modules, "datasets", None)
     with pytest.raises(MissingDependencyError, match="pip install datasets"):
         read_trace(Path("hf:some"))
+
+
+def test_a_talk_is_as_long_as_the_context_and_no_longer():
+    """Each call adds 10 and 20 tokens to 150: the sixth has 300 and an answer of 10."""
+    lengths = {name: Lengths(kind="fixed", mean=mean) for name, mean in (("task", 50), ("answer", 10), ("result", 20))}
+    for context, prompts in ((310, [150, 180, 210, 240, 270, 300, 131]), (309, [150, 180, 210, 240, 270, 130, 160])):
+        agents = Agents(
+            sessions=1, system=100, context=context, calls=Lengths(kind="fixed", mean=7), delegated=0.0, **lengths
+        )
+        assert made_up(agents).input_tokens.tolist() == prompts, "a tenth of the context is left"
+
+
+@pytest.mark.parametrize(("prompt", "continues", "new"), [(15, -1, 15), (16, 0, 1), (17, 0, 2)])
+def test_a_prompt_goes_on_if_it_has_one_token_of_its_own(tmp_path, prompt, continues, new):
+    demand = trace_demand(read(tmp_path, ours("a", 0, 10, 5, at_s=0), ours("a", 1, prompt, 5)))
+    assert (demand.continues.tolist(), demand.input_tokens.tolist()) == ([-1, continues], [10, new])
+
+
+def test_a_part_of_a_trace_has_its_own_messages_and_figures(tmp_path):
+    said = [
+        {"messages": [{"role": "user", "content": letter * size}], "max_tokens": 3}
+        for letter, size in (("a", 40), ("b", 8))
+    ]
+    trace = read(tmp_path, *said)
+    assert part_of(trace, count=1).messages == trace.messages[:1]
+    told = trace_document(trace)
+    assert (told["longest_prompt"], told["input_tokens"], told["output_tokens"], told["requests"]) == (10, 6.0, 3.0, 2)
+    assert (told["skipped"], told["estimated"], told["sessions"]) == (0, True, 2)
+
+
+@pytest.mark.parametrize(
+    ("entry", "tokens", "estimated"),
+    [({"input_length": 9}, 9, False), ({"text_input": "a" * 40}, 10, True), ({"messages": TALK[:1]}, 10, True),
+     ({"input_length": 9, "text_input": "a" * 40}, 9, False),
+     ({"messages": TALK[1:], "text_input": "a" * 400}, 5, True)],
+)  # fmt: skip
+def test_a_length_that_is_stated_comes_before_the_text(tmp_path, entry, tokens, estimated):
+    trace = read(tmp_path, {"timestamp": 0, "output_length": 4, **entry})
+    assert (trace.form, trace.input_tokens.tolist(), trace.estimated) == ("Mooncake", [tokens], estimated)
+    assert bool(trace.messages) == ("input_length" not in entry or "text_input" in entry)
+
+
+def test_texts_in_parts_and_waits_for_one_are_read_as_they_are(tmp_path):
+    parts = [{"type": "text", "text": "a" * 20}, {"type": "image"}, "b" * 19]
+    called = [{"role": "user", "content": parts}, {"role": "assistant", "tool_calls": [{"f": 1}]}]
+    trace = read(tmp_path, {"messages": called})
+    assert (trace.input_tokens.tolist(), trace.output_tokens.tolist()) == ([11], [3])  # 41 letters, and 10
+    waiting = read(tmp_path, ours("a", id=7, at_s=0), ours("b", after=7), ours("c", after="a"))
+    assert [row[3] for row in rows(waiting)] == [(), (0,), (0,)]
+    with pytest.raises(FormatError, match="holds no request"):
+        read(tmp_path, whole=True)
