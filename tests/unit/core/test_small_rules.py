@@ -9,12 +9,13 @@ import numpy as np
 import pytest
 
 from inferometer.core import settings
+from inferometer.core.box import Ceiling, parse_ceiling
 from inferometer.core.cache import write_among
 from inferometer.core.calibration import Calibration, FormRates, KernelRates, PublishedRates, TableRates
 from inferometer.core.device import Device, Sourced
 from inferometer.core.dims import Symbol
 from inferometer.core.engine import EngineDescriptor, Overheads, RuntimeEffects, kernel_names
-from inferometer.core.errors import DomainError
+from inferometer.core.errors import DomainError, InferometerError
 from inferometer.core.graph import Block, Graph, Op, Tensor
 from inferometer.core.kept import Kept
 from inferometer.core.machine import branch_miss_share, cache_miss_share, instructions_per_cycle
@@ -26,7 +27,7 @@ from inferometer.core.structure import merged_layers
 from inferometer.core.trace import Segment, Span
 from inferometer.core.traffic.demand import Demand, Sharing, class_of, classes_of, require_share_and_time
 from inferometer.core.traffic.lengths import Lengths
-from inferometer.core.workload import MOST, Workload
+from inferometer.core.workload import MOST, Precision, Workload
 
 
 def sourced(value):
@@ -205,6 +206,18 @@ def test_a_rotation_of_a_part_and_a_causal_convolution_have_kernels_of_their_own
     assert own("norm", causal=True) == own("norm", rotary_dim=4, head_dim=8) == ()
 
 
+def test_what_joins_more_than_an_engine_joins_is_no_part_of_its_neighbours():
+    x = Tensor(name="x", shape=(1,))
+
+    def fused(joins, kind, reads, **attributes):
+        engine = RuntimeEffects(name="e", title="E", fusion="epilogue", fused=frozenset({kind}), joins=joins)
+        return engine.fuses(Op(name="a", kind=kind, inputs=(x,) * reads, attributes=attributes))
+
+    assert [fused(2, "copy", reads, function="concat") for reads in (2, 3)] == [True, False]
+    assert [fused(2, "copy", 3, function=function) for function in ("cat", "stack")] == [False, True]
+    assert (fused(0, "norm", 3), fused(None, "copy", 9, function="cat")) == (True, True)
+
+
 def test_an_engine_runs_where_it_says_and_on_a_bare_chip_only_if_that_is_named():
     def runs(*only_on, **facts):
         engine = EngineDescriptor(effects=RuntimeEffects(name="e", title="E"), only_on=only_on)
@@ -283,6 +296,28 @@ def test_a_workload_is_no_larger_than_any_machine_runs():
         assert getattr(Workload(**{name: most}), name) == most
         with pytest.raises(DomainError, match=f"{name} must be a whole number from"):
             Workload(**{name: most + 1})
+
+
+def test_a_workload_in_other_formats_is_the_same_but_for_them():
+    before = Workload(batch=3, precision=Precision(weights="f16"))
+    assert before.in_formats(Precision(weights="f16")) is before
+    assert before.in_formats(Precision(weights="i8")) == Workload(batch=3, precision=Precision(weights="i8"))
+
+
+@pytest.mark.parametrize(("text", "of_a_thousand"), [("50 %", 500), ("100%", 1000), ("0.4 kB", 400), ("12 B", 12)])
+def test_a_ceiling_is_an_amount_or_a_share_of_what_is_free(text, of_a_thousand):
+    assert parse_ceiling(text, "--limit").of(1000) == of_a_thousand
+
+
+@pytest.mark.parametrize("text", ["0 %", "100.1 %", "-1%", "x %", "50 % more", "lots"])
+def test_a_ceiling_that_is_none_is_refused(text):
+    with pytest.raises(InferometerError):
+        parse_ceiling(text, "--limit")
+
+
+def test_a_limit_says_what_it_is_a_share_of():
+    assert Ceiling(amount=4_000_000_000).said(4_000_000_000, "disk that was free") == "4 GB"
+    assert Ceiling(share=0.8).said(1_600_000_000, "disk that was free") == "1.6 GB, 80 % of the disk that was free"
 
 
 def test_a_prompt_is_the_encoders_too_and_a_picture_is_square():

@@ -213,8 +213,11 @@ def test_a_talk_that_grows_too_long_begins_anew():
     begun = [pieces for pieces in trace.pieces if len(pieces) == 2 and pieces[1][1] == 300]
     assert begun, "a tenth of the context is what a summary keeps"
     assert {pieces[0][1] for pieces in begun} == {100}
-    with pytest.raises(DomainError, match="cannot be"):
-        Agents(sessions=1, system=100, context=150)
+    wrong = ({"context": 199}, {"sessions": 0}, {"delegated": -0.1}, {"delegated": 1.1})
+    for more in wrong:
+        with pytest.raises(DomainError, match="cannot be"):
+            Agents(**{"sessions": 1, "system": 100, **more})
+    assert Agents(sessions=1, system=100, context=200, delegated=1.0).context == 200
     with pytest.raises(DomainError, match="1 call or more"):
         Agents(sessions=1, calls=Lengths(kind="fixed", mean=0))
 
