@@ -1,9 +1,11 @@
 """Small rules of the core, each with an outcome worked out by hand: folders, stamps, counters, lengths, demands."""
 
+import math
 import os
 import sys
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -18,6 +20,7 @@ from inferometer.core.engine import EngineDescriptor, Overheads, RuntimeEffects,
 from inferometer.core.errors import DomainError, InferometerError
 from inferometer.core.graph import Block, Graph, Op, Tensor
 from inferometer.core.kept import Kept
+from inferometer.core.lazy import attributes
 from inferometer.core.machine import branch_miss_share, cache_miss_share, instructions_per_cycle
 from inferometer.core.profile import DeviceFacts, Headline, ModelFacts, Phase, Profile, Sustained
 from inferometer.core.sizes import bind, with_given_sizes
@@ -216,6 +219,39 @@ def test_what_joins_more_than_an_engine_joins_is_no_part_of_its_neighbours():
     assert [fused(2, "copy", reads, function="concat") for reads in (2, 3)] == [True, False]
     assert [fused(2, "copy", 3, function=function) for function in ("cat", "stack")] == [False, True]
     assert (fused(0, "norm", 3), fused(None, "copy", 9, function="cat")) == (True, True)
+
+
+def test_a_pair_that_is_not_fused_is_of_one_kind_in_one_format_and_one_form():
+    engine = RuntimeEffects(
+        name="e", title="E", fusion="epilogue", fused=frozenset({"norm"}), unfused=frozenset({"linear:f16+norm:rms"})
+    )
+
+    def fused(kind, dtype, norm="rms"):
+        into = Op(name="i", kind=kind, inputs=(Tensor(name="x", shape=(1,), dtype=dtype),))
+        return engine.fuses(Op(name="n", kind="norm", attributes={"norm": norm}), into)
+
+    asked = (("linear", "f16"), ("linear", "f32"), ("matmul", "f16"), ("linear", "f16", "layer"))
+    assert [fused(*each) for each in asked] == [False, True, True, True]
+    assert engine.fuses(Op(name="n", kind="norm", attributes={"norm": "rms"}), Op(name="i", kind="linear"))
+
+
+def test_names_that_load_late_are_those_of_their_homes(monkeypatch):
+    package = SimpleNamespace()
+    monkeypatch.setitem(sys.modules, "a_package", package)
+    load = attributes("a_package", {"inferometer.core.units": ("counted",), "math": ("tau", "pi")})
+    assert (load("counted")(1, "run"), load("pi"), package.pi) == ("1 run", math.pi, math.pi)
+    with pytest.raises(AttributeError, match=r"'a_package' has no attribute 'e'"):
+        load("e")
+
+
+def test_an_op_has_the_sizes_in_its_shapes_and_in_its_attributes():
+    batch, width, context = (Symbol(name) for name in ("batch", "width", "context"))
+    tensors = {name: (Tensor(name=name, shape=(batch * width, 3)),) for name in ("inputs", "outputs", "weights")}
+    for name, tensor in tensors.items():
+        assert Op(name="a", kind="view", **{name: tensor}).symbols == {"batch", "width"}
+    assert Op(name="a", kind="view", attributes={"context": context, "sizes": (width + 1, 3)}).symbols == {
+        "context", "width",
+    }  # fmt: skip
 
 
 def test_an_engine_runs_where_it_says_and_on_a_bare_chip_only_if_that_is_named():

@@ -319,6 +319,7 @@ def test_a_step_is_the_median_over_generations_and_the_pace_is_of_the_sampled_on
     assert sampled_steps(phase) == (4.0, 1.5, 4.0)
     assert pace(phase) == pytest.approx(3.0 * 3 / 9.5)
     assert sampled_steps(replace(phase, op_context=(9,))) is None
+    assert sampled_steps(replace(phase, op_context=(7, 9))) is None
     assert (sampled_steps(replace(phase, op_context=None)), pace(replace(phase, op_context=None))) == (None, 1.0)
     ops = profile().phases[0].ops
     sampled = [replace(ops[0], samples_s=(1.0, 2.0)), replace(ops[1], samples_s=(0.5, 0.25))]

@@ -76,6 +76,8 @@ def test_a_knee_beyond_the_highest_load_is_not_claimed():
     found = knee_of([level(1, 1), level(2, 1), level(4, 1)])
     assert (found.knee, found.saturated, found.beyond) == (None, None, True)
     assert knee_of([level(1, 1)]).knee is None
+    two = knee_of([level(1, 1), level(2, 4)])
+    assert (two.knee, two.saturated, two.beyond) == (None, None, False)
 
 
 def test_the_highest_load_within_the_objectives():

@@ -314,3 +314,22 @@ def test_texts_in_parts_and_waits_for_one_are_read_as_they_are(tmp_path):
     assert [row[3] for row in rows(waiting)] == [(), (0,), (0,)]
     with pytest.raises(FormatError, match="holds no request"):
         read(tmp_path, whole=True)
+
+
+def test_a_request_without_a_turn_is_the_first_and_waits_go_on_as_they_were(tmp_path):
+    plain = {"input_tokens": 10, "output_tokens": 2}
+    trace = read(tmp_path, {"session": "a", **plain}, {"session": "b", "after": ["a"], "wait_s": 3, **plain})
+    assert rows(trace) == [(0, 0, None, (), 0.0, 10, 2), (1, 0, None, (0,), 3.0, 10, 2)]
+    demand = trace_demand(trace, seed=7)
+    assert (demand.after, demand.wait_s.tolist(), demand.session.tolist(), demand.seed) == (
+        ((), (0,)), [0.0, 3.0], [0, 1], 7,
+    )  # fmt: skip
+    longer = read(tmp_path, {"session": "a", **plain}, {"session": "b", "after": ["a"], **plain, "input_tokens": 40})
+    assert repeated_tokens(longer) == 0, "what another session said is not in its prompt"
+
+
+@pytest.mark.parametrize(("calls", "requests"), [(1, 1), (2, 4), (6, 6 + 5 * 2 * 2)])
+def test_every_call_but_the_last_may_be_followed_by_two_helpers_with_a_third_of_the_calls(calls, requests):
+    trace = made_up(Agents(sessions=1, calls=Lengths(kind="fixed", mean=calls), delegated=1.0))
+    assert len(trace) == requests
+    assert sum(len(before) == 3 for before in trace.after) == calls - 1
