@@ -16,6 +16,7 @@ from inferometer.core.errors import DomainError, FormatError
 from inferometer.core.profile import DeviceFacts, Headline, ModelFacts, Phase, Profile, Sustained
 from inferometer.core.workload import Workload
 from inferometer.measure.bench.compare import compare
+from inferometer.measure.run import sustained as lasting
 from inferometer.measure.run.raw import Resident
 from inferometer.measure.run.sustained import (
     cool_down,
@@ -261,6 +262,30 @@ def test_the_machine_rests_until_it_no_longer_becomes_cooler():
     assert "still cooling" in told
     with pytest.raises(DomainError, match="No temperature can be read here"):
         cool_down(20, None)
+
+
+def test_what_can_be_read_here_is_read_in_whole_numbers(monkeypatch):
+    def place(**facts):
+        return SimpleNamespace(**{"current": None, "high": None, "critical": None, **facts})
+
+    chips = {
+        "a": [place(current=41.2, high=95.0), place()],
+        "b": [place(current=55.25, critical=90.0), place(high=-1.0)],
+    }
+    monkeypatch.setattr(lasting, "energy_meter", lambda _: SimpleNamespace(channels=()))
+    monkeypatch.setattr(lasting, "psutil", SimpleNamespace(
+        cpu_freq=lambda: SimpleNamespace(current=2400.5), sensors_temperatures=lambda: chips,
+    ))  # fmt: skip
+    readers = lasting.sensor_readers()
+    assert {name: read() for name, read in readers.items()} == {"clock_hz": 2_400_500_000, "temperature_c": 55_250}
+    assert lasting.hottest_limit() == 90.0
+    chips.clear()
+    assert (list(lasting.sensor_readers()), lasting.hottest_limit()) == (["clock_hz"], None)
+    for cpu_freq in (lambda: None, lambda: SimpleNamespace(current=0.0)):
+        monkeypatch.setattr(lasting, "psutil", SimpleNamespace(cpu_freq=cpu_freq))
+        assert (lasting.sensor_readers(), lasting.hottest_limit()) == ({}, None)
+    monkeypatch.setattr(lasting, "psutil", SimpleNamespace())
+    assert lasting.sensor_readers() == {}
 
 
 def test_power_is_what_channels_say_and_how_far_counters_move():
