@@ -1,4 +1,6 @@
 import numpy as np
+from dataclasses import replace
+
 import pytest
 
 from inferometer.core import Binding, Block, Graph, Op, Precision, Symbol, Tensor, evaluate
@@ -82,6 +84,7 @@ def test_constants_are_not_parameters():
     op = Op(name="reshape", kind="view", weights=(shape,))
     assert Graph(name="g", blocks=(Block(name="b", ops=(op,)),)).parameters == 0
     assert shape.nbytes == 24
+    assert replace(op, weights=(shape, *linear("up", 4, 8).weights)).parameters == 32
 
 
 def test_a_graph_says_which_sizes_a_workload_must_bind():

@@ -381,3 +381,11 @@ def test_a_table_has_as_many_values_as_its_grid_has_points_each_a_share_of_a_pea
     ):  # fmt: skip
         with pytest.raises(DomainError, match=why):
             table(**wrong)
+
+
+def test_a_type_is_looked_at_once_before_anything_is_read_by_it(monkeypatch):
+    looked = []
+    monkeypatch.setattr(codec.msgspec, "convert", lambda value, kind: looked.append((value, kind)))
+    kind = type("Fresh", (), {})
+    assert codec.settled(kind) is codec.settled(kind) is kind
+    assert looked == [(None, kind)]

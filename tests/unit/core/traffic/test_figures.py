@@ -112,3 +112,25 @@ def test_of_no_request_in_the_window_nobody_says_whether_it_held():
     found = figures_of(late, [parse_objective("ttft<=1s"), parse_objective("e2e_p50<=1s")])
     assert (found.objectives, found.in_time) == ({"ttft<=1s": None, "e2e_p50<=1s": None}, {})
     assert (found.counted, found.attained, found.ttft_s) == (0, None, None)
+
+
+@pytest.mark.parametrize("streamed", [True, False])
+def test_a_window_is_compared_with_itself_in_three_equal_parts(streamed):
+    """Answers take 1, 2 and 3 s in its three parts, six in each; those of the last may not be streamed."""
+    due = [0.5 * number + 0.1 for number in range(18)]
+    took = [1.0 + number // 6 for number in range(18)]
+    first = [at + 0.5 if streamed or number < 12 else None for number, at in enumerate(due)]
+    columns = RequestColumns(
+        due_s=tuple(due), sent_s=tuple(due), first_s=tuple(first), input_tokens=(3,) * 18, output_tokens=(4,) * 18,
+        last_s=tuple(at + long for at, long in zip(due, took, strict=True)), outcome=("ok",) * 18,
+    )  # fmt: skip
+    found = figures_of(Level(name="x", rate_per_s=2.0, requests=columns, windows=(Window(start_s=0, end_s=9, why=""),)))
+    assert (found.spread["e2e_s"], found.rounds) == (pytest.approx((3 - 1) / 2), "3 equal parts of the window")
+    known = {"ttft_s": 0.0, "tpot_s": (2.5 / 3 - 0.5 / 3) / (1.5 / 3)} if streamed else {}
+    assert {name: found.spread[name] for name in ("ttft_s", "tpot_s") if name in found.spread} == pytest.approx(known)
+
+
+@pytest.mark.parametrize(("name", "has"), [("ttft_s", True), ("tpot_s", True), ("e2e_s", True), ("itl_s", False)])
+def test_figures_have_times_if_one_of_a_request_is_known(name, has):
+    assert LevelFigures(requests=1, completed=1, **{name: Distribution(mean=1.0)}).has_times is has
+    assert not LevelFigures(requests=1, completed=1).has_times

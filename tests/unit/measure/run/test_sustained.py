@@ -229,6 +229,19 @@ def test_a_prediction_with_the_fitted_cooling_has_the_board_between_its_ends(tmp
     assert lasts["steady_after_s"] == pytest.approx(-95 * math.log(1 - 33 / (9.0 * 5.2)), rel=0.35)
 
 
+@pytest.mark.parametrize(("count", "disordered"), [(10, False), (9, False), (10, True)])
+def test_a_record_has_ten_rows_of_work_in_the_order_of_time(tmp_path, count, disordered):
+    at = [*range(count)] if not disordered else [*range(count - 2), count, count - 1]
+    (tmp_path / "x.csv").write_text(
+        "time_s,latency_s\n" + "\n".join(f"{second},0.1" for second in at), encoding="utf-8"
+    )
+    if count == 10 and not disordered:
+        assert read_record(tmp_path / "x.csv")[0].steady_s == 0.1
+        return
+    with pytest.raises(FormatError, match=f"has {count} rows with a time and a latency, and 10 in the order"):
+        read_record(tmp_path / "x.csv")
+
+
 @pytest.mark.parametrize(
     ("text", "told"),
     [("", "columns are none"), ("a,b\n1,2\n", "no record of a long run"), ("time_s,latency_s\n1,0.1\n", "1 rows")],
