@@ -1,6 +1,6 @@
-import numpy as np
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from inferometer.core import Binding, Block, Graph, Op, Precision, Symbol, Tensor, evaluate
