@@ -333,3 +333,22 @@ def test_every_call_but_the_last_may_be_followed_by_two_helpers_with_a_third_of_
     trace = made_up(Agents(sessions=1, calls=Lengths(kind="fixed", mean=calls), delegated=1.0))
     assert len(trace) == requests
     assert sum(len(before) == 3 for before in trace.after) == calls - 1
+
+
+def test_a_trace_has_times_if_all_that_wait_for_nobody_have_one(tmp_path):
+    both, one = ours("a", at_s=1), ours("b")
+    assert [read(tmp_path, both, other).is_timed for other in (ours("b", at_s=2), ours("a", 1), one)] == [
+        True, True, False,
+    ]  # fmt: skip
+
+
+def test_what_waits_stands_with_what_it_waits_for_on_any_clock(tmp_path):
+    trace = read(tmp_path, ours("a", at_s=-5), ours("b", at_s=-3), ours("a", 1, 15), ours("b", 1, 16, at_s=-4))
+    assert [row[:3] for row in rows(trace)] == [(0, 0, 0.0), (0, 1, None), (1, 0, 2.0), (1, 1, 1.0)]
+
+
+def test_a_row_without_a_number_of_tokens_is_a_request_that_failed(tmp_path):
+    path = tmp_path / "x.csv"
+    path.write_text("arrival_s,input_tokens,output_tokens\n0,5,3\n1,,3\n2,5,\n3,7,4\n")
+    trace = read_trace(path)
+    assert (trace.input_tokens.tolist(), trace.arrival_s.tolist(), trace.skipped) == ([5, 7], [0.0, 3.0], 2)
