@@ -194,6 +194,8 @@ def test_a_limit_that_was_not_reached_is_as_many_watts_above_rest_as_it_is_degre
     assert fit.resistance_c_per_w == pytest.approx(14 / 5.5, rel=2e-3)
     assert fit.cooling_w == pytest.approx(2 + 40 * 5.5 / 14, rel=2e-3)
     assert fit.warms_s == pytest.approx(5, rel=0.03)
+    cold, idle_w = by_hand(tmp_path / "y.csv", warm=lambda _: 50.0, slow=100)
+    assert cooling_fit(cold, idle_w=idle_w, limit_c=90.0).cooling_w == 7.5, "it does not warm: all of it is taken away"
 
 
 def test_a_board_that_stays_below_its_limit_is_told_by_it(tmp_path):
