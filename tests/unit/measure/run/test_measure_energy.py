@@ -37,7 +37,8 @@ class Engine:
     def _events(self, order):
         if self.encode_s is not None:
             yield self._event("encode", self.encode_s, 40.0, 1)
-        yield self._event("prefill", self.prefill_s, 40.0, order.prompt)
+        if self.prefill_s is not None:
+            yield self._event("prefill", self.prefill_s, 40.0, order.prompt)
         self.read()
         for _ in range(order.generate - 1):
             yield self._event("token", self.token_s, self.token_w, 1)
@@ -91,6 +92,14 @@ def test_generations_that_draw_less_than_their_prompts_alone_give_tokens_no_numb
     found = energy_of(machine := PoweredMachine(), Engine(machine, 0.01, 0.002, token_w=-1.0))
     assert (set(found.joules), found.joules["prefill"]) == ({"prefill"}, pytest.approx(0.4))
     assert "take too little energy beside its prompt" in found.facts.reason
+
+
+def test_an_engine_that_tells_of_no_prompt_has_the_energy_of_its_tokens_alone():
+    machine = PoweredMachine()
+    engine = Engine(machine, None, 0.002)
+    found = energy_of(machine, engine)
+    assert found.joules == {"decode": pytest.approx(0.04)}
+    assert engine.generations == 4 + 13, "the clean ones, and whole generations of 20 ms for a quarter of a second"
 
 
 @pytest.mark.parametrize("token_s", [0.002, 0.1])
