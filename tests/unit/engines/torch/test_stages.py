@@ -1,0 +1,43 @@
+"""What a model in one memory is timed for: each stage once, with or without the compiler, until the device is idle."""
+
+from types import SimpleNamespace
+
+import pytest
+
+from inferometer.engines.torch import forward
+from inferometer.engines.torch.forward import Static
+
+STAGES = sorted(forward._DOING)
+
+
+def made(*, cuda):
+    told = []
+    one = object.__new__(Static)
+    ticks = iter([10.0, 12.5, 20.0, 21.0])
+    one._clock, one._paid, one._place = ticks.__next__, {}, SimpleNamespace(cuda=cuda)
+    one._torch = SimpleNamespace(cuda=SimpleNamespace(synchronize=lambda: told.append("idle")))
+    one._compiling = lambda phase, work: told.append(phase) or work()
+    return one, told
+
+
+@pytest.mark.parametrize("cuda", [True, False])
+def test_a_stage_takes_until_the_device_is_idle_and_is_compiled_if_it_has_a_phase(cuda):
+    one, told = made(cuda=cuda)
+    first, second = STAGES[:2]
+    assert one._timed(first, None, lambda: told.append("work") or "done") == "done"
+    assert one._timed(second, "decode", lambda: told.append("work") or "compiled") == "compiled"
+    idle = ["idle"] if cuda else []
+    assert told == ["work", *idle, "decode", "work", *idle]
+    assert one._paid == {first: 2.5, second: 1.0}
+
+
+def test_a_source_is_read_by_the_encoder_of_its_shape_and_ids_by_the_pass_of_their_length():
+    one, _ = made(cuda=False)
+    read = []
+    one._encoders = {(1, 8): lambda source: read.append(("short", source)), (1, 9): lambda _: read.append("long")}
+    one._prefills = {(3, False): lambda _: read.append("first"), (3, True): lambda _: read.append("further")}
+    one._length, one._token = 0, "token"
+    source, ids = SimpleNamespace(shape=[1, 8]), SimpleNamespace(shape=[1, 3])
+    one.encode(source)
+    assert [one.read(ids), one.read(ids)] == ["token", "token"]
+    assert (read, one._length) == ([("short", source), "first", "further"], 6)
