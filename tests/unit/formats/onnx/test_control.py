@@ -226,6 +226,20 @@ def test_trips_are_as_many_as_running_the_loop_takes(compare, also, start, step,
     assert only(read([loop], [X], ["y"], stored))["trips"] == trips_by_running(start, step, limit, most)
 
 
+@pytest.mark.parametrize(("deep", "known"), [(4, True), (80, False)])
+def test_a_condition_that_doubles_with_every_and_is_not_followed_for_ever(deep, known):
+    doubled = [node("And", f"c{level + 1} c{level + 1}", f"c{level}") for level in range(deep)]
+    inner = graph(
+        [node("Add", "count one", "count2"), *doubled, node("Less", "count2 limit", f"c{deep}"),
+         node("Relu", "h", "h2")],
+        [value("i", (), INT64), value("go", (), BOOL), value("count", (), INT64), value("h")],
+        ["c0", "count2", "h2"],
+    )  # fmt: skip
+    stored = [scalar("one", 1), scalar("start", 0), scalar("limit", 5), tensor("true", (), BOOL, (1,))]
+    loop = node("Loop", "_ true start x", "a y", body=inner)
+    assert only(read([loop], [X], ["y"], stored))["trips"] == (5 if known else None)
+
+
 def test_a_loop_that_only_the_data_ends_is_uncovered():
     step = body(node("Relu", "h", "h2"), node("ReduceMax", "h2", "m", keepdims=0), node("Less", "m big", "go"),
                 results=("go", "h2"))  # fmt: skip
