@@ -108,12 +108,14 @@ def test_a_convolution_whose_result_is_joined_with_others_says_so_where_all_is_i
         op("convolution", ["joined"], "alone"), op("copy", ["alone"], "moved"),
         op("convolution", ["joined"], "cut"), replace(op("copy", ["cut"], "part"), inputs=(plane("cut"), sizes)),
         op("convolution", ["joined"], "last"), op("activation", ["last"], "end"),
+        Op(name="two", kind="convolution", outputs=(plane("left"), plane("right"))),
+        op("copy", ["right", "end"], "wide"),
     )  # fmt: skip
     before = Graph(name="g", blocks=(Block(name="b", ops=ops),))
 
     def joined(**formats):
         return [op.name for op in with_formats(before, **formats).blocks[0].ops if op.get("joined")]
 
-    assert joined(weights="i8", activations="i8") == ["at_once", "behind"]
+    assert joined(weights="i8", activations="i8") == ["at_once", "behind", "last", "two"]
     for other in ({"weights": "i8"}, {"activations": "i8"}, {"weights": "i4", "activations": "i4"}):
         assert joined(**other) == []

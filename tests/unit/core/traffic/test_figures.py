@@ -1,5 +1,7 @@
 """Spreads, objectives, knees and figures that are stated."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -126,6 +128,10 @@ def test_a_window_is_compared_with_itself_in_three_equal_parts(streamed):
     )  # fmt: skip
     found = figures_of(Level(name="x", rate_per_s=2.0, requests=columns, windows=(Window(start_s=0, end_s=9, why=""),)))
     assert (found.spread["e2e_s"], found.rounds) == (pytest.approx((3 - 1) / 2), "3 equal parts of the window")
+    assert "output_tokens_per_s" in found.spread
+    untold = replace(columns, output_tokens=(None,) * 18)
+    again = figures_of(Level(name="x", requests=untold, windows=(Window(start_s=0, end_s=9, why=""),)))
+    assert "output_tokens_per_s" not in again.spread, "nothing over nothing"
     known = {"ttft_s": 0.0, "tpot_s": (2.5 / 3 - 0.5 / 3) / (1.5 / 3)} if streamed else {}
     assert {name: found.spread[name] for name in ("ttft_s", "tpot_s") if name in found.spread} == pytest.approx(known)
 

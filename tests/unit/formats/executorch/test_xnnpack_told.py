@@ -6,6 +6,7 @@ tests/unit/formats/executorch/test_xnnpack_told.py` writes the lines below the c
 path).
 """
 
+import struct
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -13,7 +14,16 @@ import pytest
 
 from inferometer.core.errors import FormatError
 from inferometer.core.graph import Tensor
-from inferometer.formats.executorch.graph import KINDS, XnnGraph, XnnNode, XnnSite, XnnValue, pte_graph, xnnpack_ops
+from inferometer.formats.executorch.graph import (
+    KINDS,
+    XnnGraph,
+    XnnNode,
+    XnnSite,
+    XnnValue,
+    parse_xnnpack,
+    pte_graph,
+    xnnpack_ops,
+)
 from inferometer.formats.executorch.program import Delegate, Instruction, PteTensor, TensorList, parse_program
 from unit.formats.listing import INPUT, call_of, dims_of, holds, op_lines, rewrite
 from unit.formats.tflite.tflite_bytes import Numbers, Table, ints, serialised
@@ -151,6 +161,33 @@ def test_a_value_that_is_moved_is_the_one_it_was_and_notes_say_what_is_not_seen(
     assert (graph.metadata["backends"], graph.precision) == ({"Some": 1}, "f32")
     plain = file_of(steps=STEPS[:1], values=(VALUES[0], VALUES[1], VALUES[16], *VALUES[3:]))
     assert pte_graph(parse_program(plain, Path("m.pte")), plain, Path("m.pte")).metadata["notes"] == ()
+
+
+def node(kind, reads, makes):
+    return Table({0: ("B", kind), 1: Table({0: ("I", reads), 1: ("I", makes)})})
+
+
+def delegated(*nodes, values=()):
+    """The data of a delegate: a short header that says where the flatbuffer begins and how long it is."""
+    body = serialised(Table({1: list(nodes), 2: list(values)}), b"XN01")
+    return bytes(4) + b"XH00" + bytes(2) + struct.pack("<II", 30, len(body)) + bytes(12) + body
+
+
+def test_a_node_of_a_later_version_and_one_without_its_values_are_refused():
+    values = [
+        Table(
+            {0: ("B", 1), 1: Table({0: ("h", 1), 2: Numbers("I", (3, 4)), 4: ("I", 7), 5: ("I", 1), 6: ("I", number)})}
+        )
+        for number in (2, 4)
+    ]
+    made = parse_xnnpack(delegated(node(4, 2, 4), values=values), Path("m.pte"))
+    assert [(value.shape, value.dtype, value.external) for value in made.values.values()] == [((3, 4), "f32", 7)] * 2
+    assert [(one.kind.name, one.inputs, one.outputs) for one in made.nodes] == [("XNNSigmoid", (2,), (4,))]
+    for wrong, why in ((node(48, 2, 4), "is of kind 48"), (Table({0: ("B", 4)}), "is of kind 4"),
+                       (node(4, 2, 5), "speaks of value 5; there are 2")):  # fmt: skip
+        with pytest.raises(FormatError, match=why):
+            parse_xnnpack(delegated(wrong, values=values), Path("m.pte"))
+    assert parse_xnnpack(b"\0" * 40, Path("m.pte")) is None
 
 
 NO_DATA, OUT_OF_PLACE = [Table({0: "Some"})], [Table({0: "Some", 1: Table({1: ("I", 1)})})]
