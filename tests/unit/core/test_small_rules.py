@@ -412,7 +412,7 @@ def test_several_answers_to_a_prompt_are_entries_that_what_follows_waits_for():
         input_tokens=np.array([5, 6]), output_tokens=np.array([7, 8]), due_s=np.array([1.0, 2.0]),
         session=np.array([3, 3]), turn=np.array([0, 1]), group=np.array([4, 5]), after=((), (0,)),
         wait_s=np.array([0.0, 9.0]), continues=np.array([-1, 0]), pieces=(((1, 5),), ((2, 6),)),
-        messages=(({"a": 1},), ({"b": 2},)),
+        messages=(({"a": 1},), ({"b": 2},)), seed=3,
     )  # fmt: skip
     assert asked.with_answers(1) is asked
     twice = asked.with_answers(2)
@@ -421,6 +421,8 @@ def test_several_answers_to_a_prompt_are_entries_that_what_follows_waits_for():
         "input_tokens": [5, 5, 6, 6], "output_tokens": [7, 7, 8, 8], "due_s": [1, 1, 2, 2], "session": [3] * 4,
         "turn": [0, 0, 1, 1], "group": [4, 4, 5, 5], "wait_s": [0, 0, 9, 9], "continues": [-1, -1, 0, 0],
     }  # fmt: skip
+    half = twice.part(0, 1)
+    assert (half.answers, half.seed, half.messages, half.due_s.tolist()) == (2, 3, twice.messages, [1, 1, 2, 2])
     assert (twice.after, twice.answers) == (((), (), (0, 1), (0, 1)), 2)
     assert (twice.pieces, twice.messages) == (
         (((1, 5),), ((1, 5),), ((2, 6),), ((2, 6),)), (({"a": 1},), ({"a": 1},), ({"b": 2},), ({"b": 2},)),

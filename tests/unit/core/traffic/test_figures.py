@@ -89,6 +89,8 @@ def test_the_highest_load_within_the_objectives():
         level(3, 9, objectives={"a": False}),
     ]
     assert knee_of(levels).within == 1
+    half = level(4, 1, objectives={"a": True, "b": False})
+    assert knee_of([*levels, half]).within == 1, "every objective, and not one of them"
 
 
 def test_stated_figures_are_taken_as_they_are():

@@ -6,6 +6,7 @@ from types import SimpleNamespace
 import pytest
 
 from inferometer.engines.base import Target
+from inferometer.engines.onnxruntime_genai import convert
 
 session = pytest.importorskip("inferometer.engines.onnxruntime_genai.session", reason="it is not installed")
 
@@ -34,3 +35,12 @@ def test_a_folder_is_loaded_in_the_time_between_two_looks_at_the_clock(monkeypat
     ((loaded, plan),) = asked
     assert (loaded, folder, plan.path, plan.threads) == (folder, Path("/models/small"), folder / "net.onnx", 3)
     assert (model, watching) == (("watched model", recorder) if instrument else ("model", None))
+
+
+@pytest.mark.parametrize(
+    ("printed", "reason"),
+    [("Traceback\n  ValueError: no such layer.\n\nbye\n", "ValueError: no such layer"), ("one\n two. \n", "two"),
+     ("KeyError: a\nRuntimeException: b\nend", "RuntimeException: b"), (" \n", "it gave no reason")],
+)  # fmt: skip
+def test_a_builders_reason_is_its_last_error_or_its_last_line(printed, reason):
+    assert convert._reason(printed) == reason

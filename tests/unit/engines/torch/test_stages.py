@@ -1,10 +1,11 @@
 """What a model in one memory is timed for: each stage once, with or without the compiler, until the device is idle."""
 
+from contextlib import nullcontext
 from types import SimpleNamespace
 
 import pytest
 
-from inferometer.engines.torch import forward
+from inferometer.engines.torch import forward, host
 from inferometer.engines.torch.forward import Static
 
 STAGES = sorted(forward._DOING)
@@ -41,3 +42,19 @@ def test_a_source_is_read_by_the_encoder_of_its_shape_and_ids_by_the_pass_of_the
     one.encode(source)
     assert [one.read(ids), one.read(ids)] == ["token", "token"]
     assert (read, one._length) == ([("short", source), "first", "further"], 6)
+
+
+def test_compiled_graphs_lie_in_a_folder_that_is_made_or_where_torch_likes(monkeypatch, tmp_path):
+    asked = []
+    found = SimpleNamespace(temporary_cache_dir=lambda folder: asked.append(folder) or nullcontext())
+    monkeypatch.setattr(host, "import_module", lambda _: found)
+    folder = tmp_path / "a" / "b"
+    for _ in range(2):
+        with host._directed_to(folder):
+            assert folder.is_dir()
+    assert asked == [str(folder)] * 2
+    (tmp_path / "file").write_bytes(b"")
+    for elsewhere, module in ((tmp_path / "file" / "c", found), (folder, SimpleNamespace())):
+        monkeypatch.setattr(host, "import_module", lambda _, module=module: module)
+        with host._directed_to(elsewhere):
+            assert len(asked) == 2

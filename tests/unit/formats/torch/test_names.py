@@ -1,5 +1,6 @@
 """Names of modules, of sizes, and of layers that are folded."""
 
+from dataclasses import replace
 from itertools import zip_longest
 
 import pytest
@@ -9,6 +10,7 @@ from inferometer.core.dims import Expression, Symbol, evaluate
 from inferometer.formats.torch.body import module_path, name_symbols, parse_size
 from inferometer.formats.torch.convert import program_graph
 from inferometer.formats.torch.program import Ref
+from inferometer.formats.torch.scope import is_in_place
 from inferometer.predict import footprint
 from unit.formats.torch.programs import call, program, value
 
@@ -153,3 +155,14 @@ def test_a_module_that_computes_one_thing_gives_its_name():
     values = {"x": value(4), "t": value(4), "y": value(4)}
     calls = [call("relu.default", "t", path="a.b", self=Ref("x")), call("neg.default", "y", path="a", self=Ref("t"))]
     assert [op.name for _, op in program_graph(program(calls, values)).ops()] == ["a.b", "a.neg"]
+
+
+@pytest.mark.parametrize(
+    ("target", "changes"),
+    [("aten.add_.Tensor", True), ("aten.add.Tensor", False), ("aten.__and__.Tensor", False), ("add_", False),
+     ("aten.__iand__.Tensor", False), ("aten._softmax.default", False), ("aten._foreach_add_.List", True),
+     ("aten.__odd_.Tensor", True)],
+)  # fmt: skip
+def test_a_call_that_changes_what_it_is_given_ends_in_one_underscore(target, changes):
+    assert is_in_place(call("relu", "y")) is False
+    assert is_in_place(replace(call("relu", "y"), target=target)) is changes
