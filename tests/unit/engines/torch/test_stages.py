@@ -58,3 +58,19 @@ def test_compiled_graphs_lie_in_a_folder_that_is_made_or_where_torch_likes(monke
         monkeypatch.setattr(host, "import_module", lambda _, module=module: module)
         with host._directed_to(elsewhere):
             assert len(asked) == 2
+
+
+def test_what_came_from_an_earlier_run_is_told_beside_what_was_compiled(monkeypatch, tmp_path):
+    counts = iter([(10, 20), (12, 20), (10, 20), (11, 23), (5, 5), (5, 9)])
+    monkeypatch.setattr(host, "_counts", lambda: next(counts))
+    monkeypatch.setattr(host, "_directed_to", lambda _: nullcontext())
+    found = []
+    for _ in range(3):
+        with host.kept_graphs(tmp_path) as kept:
+            assert (kept.found, kept.made, kept.note) == (0, 0, None)
+        found.append((kept.found, kept.made, kept.note))
+    assert found == [
+        (2, 0, f"Nothing was compiled: 2 graphs came from an earlier run ({tmp_path})."),
+        (1, 3, f"1 graph came from an earlier run ({tmp_path}), 3 were compiled."), (0, 4, None),
+    ]  # fmt: skip
+    assert kept.calls == tmp_path / "calls"
