@@ -1,11 +1,12 @@
 """What OpenVINO's runtime model says of each operation that ran, and in which order they ran."""
 
 from datetime import timedelta
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
-from inferometer.engines.base import Opened
+from inferometer.engines.base import Opened, Target
 
 recorded = pytest.importorskip("inferometer.engines.openvino.recorded", reason="openvino is not installed")
 
@@ -76,3 +77,29 @@ def test_seconds_are_of_what_was_executed_and_equal_names_are_numbered():
     assert recorded.executed_seconds(request) == {
         "a": pytest.approx(5e-6), "a#2": pytest.approx(11e-6), "a#3": pytest.approx(13e-6),
     }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("stored", "asked", "hint"),
+    [
+        ([("Constant", "f32"), ("Convert", "f16"), ("Parameter", "i64")], None, "f32"),
+        ([("Constant", "f32"), ("Constant", "f16")], None, None),
+        ([("Parameter", "bf16")], None, None),
+        ([("Constant", "f16")], "f32", "f32"),
+        ([("Constant", "f32")], "bf16", "bf16"),
+    ],
+)
+def test_full_precision_is_asked_for_where_nothing_is_stored_in_a_shorter_float(stored, asked, hint):
+    def op(kind, form):
+        element = SimpleNamespace(get_type_name=lambda: form)
+        return SimpleNamespace(get_type_name=lambda: kind, get_output_element_type=lambda _: element)
+
+    for device, more in (("CPU", {"INFERENCE_NUM_THREADS": 3, "NUM_STREAMS": "1"}), ("GPU", {})):
+        made = object.__new__(recorded.OpenvinoSession)
+        made._model = SimpleNamespace(get_ops=lambda: [op(*each) for each in stored])
+        made._target = Target(path=Path("m"), format="onnx", precision=asked, options={"OTHER": "1"})
+        made._device, made._threads = device, 3
+        expected = {} if hint is None else {"INFERENCE_PRECISION_HINT": hint}
+        assert made._settings() == {
+            "PERFORMANCE_HINT": "LATENCY", "OTHER": "1", "PERF_COUNT": "NO", **more, **expected,
+        }  # fmt: skip
