@@ -15,7 +15,7 @@ from inferometer.cli.measuring import ONCE, measurement_from
 from inferometer.core.errors import DomainError, FormatError
 from inferometer.core.profile import DeviceFacts, Headline, ModelFacts, Phase, Profile, Sustained
 from inferometer.core.workload import Workload
-from inferometer.measure.bench.compare import compare
+from inferometer.measure.bench.compare import compare, phase_times
 from inferometer.measure.run import sustained as lasting
 from inferometer.measure.run.raw import Resident
 from inferometer.measure.run.sustained import (
@@ -260,7 +260,11 @@ def test_what_lasts_is_what_two_long_runs_are_compared_by():
     quick = with_sustained(measured(noisy(9000, 0.035)), 600.0, {})
     slowed = with_sustained(measured(THROTTLED), 600.0, {})
     found = compare(quick, slowed)
-    assert (found.metric, found.main.verdict) == ("sustained", "slower")
+    assert (found.metric, found.main.verdict, found.main.test) == ("sustained", "slower", "Mann–Whitney")
+    lasts = slowed.sustained
+    late = tuple(time_s for at, time_s in zip(lasts.at_s, lasts.latency_s, strict=True) if at > lasts.steady_after_s)
+    assert 0 < len(late) < len(lasts.at_s)
+    assert phase_times(slowed)[None, "sustained"].samples == late
     assert found.main.ratio == pytest.approx(41 / 35, rel=0.01)
     assert compare(measured(THROTTLED), slowed).metric == "latency", "one of them was not watched"
 
