@@ -51,7 +51,12 @@ SHARED = {
         "contract/test_store.py", "contract/test_queue.py", "contract/test_backup.py", "contract/test_retention.py",
         "property/test_queue.py",
     ),
-    "engines": ("contract/test_runtimes.py",),
+    "engines": (
+        "contract/test_runtimes.py", "unit/measure/prepare/test_tool_rules.py",
+        "unit/measure/prepare/test_torch_tools.py", "unit/measure/prepare/test_checkpoint_tools.py",
+        "unit/measure/prepare/test_litert_tool.py", "unit/measure/prepare/test_mnn_tool.py",
+        "unit/measure/prepare/test_ncnn_tool.py", "unit/measure/prepare/test_executorch_tool.py",
+    ),
     "measure/spans": ("property/test_profiler.py", "unit/understand/view/test_reports_told.py"),
     "predict/sweep": ("property/test_sweep.py",),
     "measure/prepare": ("unit/understand/test_advice.py", "unit/understand/test_trying.py"),

@@ -71,7 +71,6 @@ class Foreign:
     title: str
     remedy: str
     magic: bytes = b""
-    at: int = 0  # where the magic lies
     suffixes: tuple[str, ...] = ()
     names: tuple[str, ...] = ()  # of a folder: what lies in it; of a file: what it is called
     keys: tuple[bytes, ...] = ()  # what stands in its beginning, all of it, after the magic where there is one
@@ -144,7 +143,7 @@ def foreign_format(peek: Peek) -> Foreign | None:
 def foreign_content(peek: Peek) -> Foreign | None:
     """What the first bytes of a file say that it is."""
     for entry in FORMATS:
-        begins = peek.head[entry.at : entry.at + len(entry.magic)] == entry.magic
+        begins = peek.head.startswith(entry.magic)
         if (entry.magic or entry.keys) and begins and all(key in peek.head for key in entry.keys):
             return entry
     return None

@@ -77,6 +77,12 @@ def test_what_is_left_out_unread_is_like_nothing(asked, known):
     assert nearest(asked, known) == tuple(name for score, name in ranked[:3] if -score >= 0.6)
 
 
+def test_of_names_with_the_word_that_was_asked_for_the_one_spelt_more_like_it_comes_first():
+    assert nearest("h100", ["h100-accelerator-card", "h100-pcie", "h100-sxm"]) == (
+        "h100-sxm", "h100-pcie", "h100-accelerator-card",
+    )  # fmt: skip
+
+
 def test_a_name_like_nothing_suggests_nothing():
     error = UnknownNameError("device", "zzzz", ["nvidia-h200"], listing="`inferometer devices` lists them.")
     assert str(error) == "There is no device named 'zzzz'. `inferometer devices` lists them."

@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -82,6 +84,7 @@ def test_constants_are_not_parameters():
     op = Op(name="reshape", kind="view", weights=(shape,))
     assert Graph(name="g", blocks=(Block(name="b", ops=(op,)),)).parameters == 0
     assert shape.nbytes == 24
+    assert replace(op, weights=(shape, *linear("up", 4, 8).weights)).parameters == 32
 
 
 def test_a_graph_says_which_sizes_a_workload_must_bind():
@@ -118,6 +121,8 @@ def test_a_graph_without_layers_says_what_the_file_is():
     empty = Graph(name="vocabulary", blocks=(), metadata={"notes": ("The file holds no weights.",)})
     with pytest.raises(DomainError, match=r"vocabulary has no layers\. The file holds no weights\."):
         require_layers(empty)
+    with pytest.raises(DomainError, match=r"x has no layers\. The file may be a part of a model\."):
+        require_layers(Graph(name="x", blocks=()))
 
 
 def test_a_binding_has_the_context_and_the_formats_that_were_asked_for_and_else_none_and_the_model_s_own():

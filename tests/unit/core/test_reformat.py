@@ -91,3 +91,31 @@ def test_what_a_config_states_in_few_bits_may_be_another_checkpoint_and_a_file_h
     assert op.weights[0].dtype == (becomes if is_stated else stated)
     assert op.inputs == (x,)  # activations are not stored
     assert stored_in(before, None) is before
+
+
+def test_a_convolution_whose_result_is_joined_with_others_says_so_where_all_is_in_eight_bits():
+    def plane(name, **more):
+        return Tensor(name=name, shape=(1, 4, 8, 8), dtype="f32", **more)
+
+    def op(kind, reads, makes):
+        return Op(name=makes, kind=kind, inputs=tuple(map(plane, reads)), outputs=(plane(makes),))
+
+    sizes = plane("sizes", role="index")
+    ops = (
+        op("convolution", ["x"], "at_once"), op("convolution", ["x"], "behind"), op("activation", ["behind"], "active"),
+        op("norm", ["at_once"], "normed"), op("convolution", ["x"], "deep"), op("pool", ["deep"], "pooled"),
+        op("copy", ["at_once", "active", "pooled"], "joined"),
+        op("convolution", ["joined"], "alone"), op("copy", ["alone"], "moved"),
+        op("convolution", ["joined"], "cut"), replace(op("copy", ["cut"], "part"), inputs=(plane("cut"), sizes)),
+        op("convolution", ["joined"], "last"), op("activation", ["last"], "end"),
+        Op(name="two", kind="convolution", outputs=(plane("left"), plane("right"))),
+        op("copy", ["right", "end"], "wide"),
+    )  # fmt: skip
+    before = Graph(name="g", blocks=(Block(name="b", ops=ops),))
+
+    def joined(**formats):
+        return [op.name for op in with_formats(before, **formats).blocks[0].ops if op.get("joined")]
+
+    assert joined(weights="i8", activations="i8") == ["at_once", "behind", "last", "two"]
+    for other in ({"weights": "i8"}, {"activations": "i8"}, {"weights": "i4", "activations": "i4"}):
+        assert joined(**other) == []

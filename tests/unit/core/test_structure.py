@@ -63,3 +63,20 @@ def test_weights_and_caches_are_no_edges():
     )
     graph = Graph(name="g", blocks=(Block(name="b", ops=(op("embed", (), "hidden"), cached), count=1),))
     assert [edge[:2] for edge in structure_of(graph, BOUND).edges] == [(0, 1)]
+
+
+def test_a_cache_that_another_op_wrote_is_no_edge_and_what_a_loop_reads_inside_is_one():
+    def kept(name, role):
+        return Tensor(name=name, shape=(BATCH, 9), role=role)
+
+    writes = Op(name="a", kind="custom", outputs=(kept("cache", "kv"), kept("state", "state"), kept("w", "weight")))
+    read = (kept("cache", "kv"), kept("state", "state"), kept("w", "weight"), kept("nobody's", "activation"))
+    reads = Op(name="b", kind="custom", inputs=read)
+    inner = op("inner", ["state"], "y", size=9)
+    loop = Op(name="loop", kind="control", attributes={"bodies": ((inner, reads),)})
+    graph = Graph(name="g", blocks=(Block(name="b", ops=(writes, reads, loop)),))
+    assert structure_of(graph, BOUND).edges == ((0, 1, 72.0), (0, 2, 72.0))
+    only_cached = Graph(name="g", blocks=(Block(name="b", ops=(writes, Op(
+        name="c", kind="custom", inputs=(kept("cache", "kv"),)
+    ))),))  # fmt: skip
+    assert structure_of(only_cached, BOUND).edges == ()

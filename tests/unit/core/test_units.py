@@ -3,7 +3,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from inferometer.core.errors import UnitError
-from inferometer.core.units import format_duration, format_number, format_quantity, parse_quantity, parse_unit
+from inferometer.core.units import (
+    counted,
+    format_capacity,
+    format_duration,
+    format_number,
+    format_quantity,
+    parse_quantity,
+    parse_unit,
+)
 
 
 @pytest.mark.parametrize(
@@ -148,3 +156,19 @@ def test_numbers_as_people_write_them(value, text):
 def test_a_number_below_nothing_is_the_same_with_a_minus(number, unit):
     assert format_quantity(-number, unit) == f"-{format_quantity(number, unit)}"
     assert [format_quantity(nothing, unit)[:1] for nothing in (0.0, -0.0)] == ["0", "0"]
+
+
+@pytest.mark.parametrize(
+    ("nbytes", "text"),
+    [
+        (24 * 2**30, "24 GiB"), (2**40, "1 TiB"), (1536 * 2**20, "1536 MiB"), (512 * 2**10, "512 KiB"),
+        (9_999 * 2**10, "9999 KiB"), (10_001 * 2**10, "10.24 MB"), (141e9, "141 GB"), (1000, "1 kB"),
+        (1023, "1.023 kB"), (24.5 * 2**30, "26.31 GB"), (0, "0 B"), (None, "unknown"),
+    ],
+)  # fmt: skip
+def test_a_memory_is_called_as_its_maker_counts_it(nbytes, text):
+    assert format_capacity(nbytes) == text
+
+
+def test_one_is_one_and_all_else_are_several():
+    assert [counted(number, "run") for number in (0, 1, 2, 1234)] == ["0 runs", "1 run", "2 runs", "1,234 runs"]

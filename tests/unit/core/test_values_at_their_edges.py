@@ -9,7 +9,8 @@ import pytest
 
 from inferometer.core import codec, statistics
 from inferometer.core.box import Means
-from inferometer.core.device import Sourced
+from inferometer.core.calibration import KernelForm, Utilisation
+from inferometer.core.device import Device, Link, Memory, Sourced
 from inferometer.core.dims import Symbol
 from inferometer.core.dtypes import DTYPES, DType, _block, _plain, _scaled, dtype, is_gguf_block
 from inferometer.core.engine import Overheads, RuntimeEffects
@@ -252,6 +253,9 @@ def test_a_box_keeps_files_and_the_network_from_a_job_or_says_what_it_lacks(secc
     lacking = "neither bubblewrap nor Landlock" if seccomp else "cannot be filtered"
     holding = "bubblewrap" if bubblewrap else "Landlock 1"
     assert (f"{holding} and seccomp, memory by watching" if means.real else lacking) in means.said
+    for system, name in (("darwin", "macOS"), ("win32", "Windows"), ("plan9", "plan9")):
+        if not means.real:
+            assert replace(means, system=system).said == f"none: {name} has no way that is used here; memory is watched"
 
 
 def test_an_op_runs_inside_its_neighbours_by_kind_form_or_what_they_begin_with():
@@ -315,6 +319,7 @@ def test_a_step_is_the_median_over_generations_and_the_pace_is_of_the_sampled_on
     assert sampled_steps(phase) == (4.0, 1.5, 4.0)
     assert pace(phase) == pytest.approx(3.0 * 3 / 9.5)
     assert sampled_steps(replace(phase, op_context=(9,))) is None
+    assert sampled_steps(replace(phase, op_context=(7, 9))) is None
     assert (sampled_steps(replace(phase, op_context=None)), pace(replace(phase, op_context=None))) == (None, 1.0)
     ops = profile().phases[0].ops
     sampled = [replace(ops[0], samples_s=(1.0, 2.0)), replace(ops[1], samples_s=(0.5, 0.25))]
@@ -334,3 +339,53 @@ def test_ops_that_a_device_timed_leave_nothing_to_the_host_even_if_others_were_t
 def test_only_a_job_that_is_done_is_complete():
     ends = ("done", "lost", "stopped", "failed", "refused", "crashed")
     assert [JobResult(job=None, ended=end).complete for end in ends] == [True, *[False] * 5]
+
+
+# Devices
+
+
+def test_a_device_streams_weights_if_its_first_memory_is_on_the_chip_and_a_link_to_the_host_has_a_speed():
+    def device(level, link):
+        return Device(
+            name="d", title="D", vendor="v", kind="npu", unit="npu", host_link=link,
+            memories=() if level is None else (Memory(level=level), Memory(level="sram")),
+        )  # fmt: skip
+
+    usb, slow = (
+        Link(name="usb", title="USB", kind="usb", bandwidth_bytes_per_s=speed) for speed in (sourced(4e8), None)
+    )
+    asked = [("sram", usb), ("sram", slow), ("sram", None), ("dram", usb), (None, usb)]
+    assert [device(*each).streams_weights for each in asked] == [True, False, False, False, False]
+    both = Memory(level="hbm", capacity_bytes=sourced(80.0), usable_bytes=sourced(75.0))
+    assert (both.room.value, replace(both, usable_bytes=None).room.value, Memory(level="l2").room) == (75.0, 80.0, None)
+
+
+def test_a_form_of_kernels_adds_its_ramp_to_the_longer_of_moving_and_computing_and_its_pieces_to_both():
+    form = KernelForm(compute_share=0.5, memory_share=0.25, ramp_s=1.0, each_s=0.5, uneven=0.5, residual=0.1)
+    assert form.seconds(1.5, 0.0, 2, 1) == 3.0 + 1.0 + 2 * 0.5
+    assert form.seconds(1.5, 1.0, 2, 1) == 5.0 + 1.0 + 2 * 0.5  # 3 and 4 at right angles
+    assert form.seconds(1.5, 0.0, 2, 4) == 6.0 + 1.0 + 2 * 0.5  # the busiest of four has twice its part
+    assert replace(form, each_s=0.0).seconds(1.5, 1.0, 2, 1) == 6.0
+
+
+def test_a_table_has_as_many_values_as_its_grid_has_points_each_a_share_of_a_peak():
+    def table(**more):
+        usual = {"axes": ("a", "b"), "grid": ((1.0, 2.0), (1.0, 2.0, 3.0)), "values": (0.5,) * 5 + (1.0,)}
+        return Utilisation(op_class="linear", stream="floor", residual=0.1, **{**usual, **more})
+
+    assert len(table().values) == 6
+    for wrong, why in (
+        ({"values": (0.5,) * 5}, "2 axes for 2 grids, and 5 values for 6 points"), ({"axes": ("a",)}, "1 axes"),
+        ({"grid": ((2.0, 1.0), (1.0, 2.0, 3.0))}, "rise strictly"), ({"values": (0.5,) * 5 + (1.01,)}, "outside"),
+        ({"grid": ((1.0, 1.0), (1.0, 2.0, 3.0))}, "rise strictly"), ({"values": (0.5,) * 5 + (0.0,)}, "outside"),
+    ):  # fmt: skip
+        with pytest.raises(DomainError, match=why):
+            table(**wrong)
+
+
+def test_a_type_is_looked_at_once_before_anything_is_read_by_it(monkeypatch):
+    looked = []
+    monkeypatch.setattr(codec.msgspec, "convert", lambda value, kind: looked.append((value, kind)))
+    kind = type("Fresh", (), {})
+    assert codec.settled(kind) is codec.settled(kind) is kind
+    assert looked == [(None, kind)]

@@ -233,10 +233,11 @@ def test_ports_have_numpys_types_and_outputs_are_what_the_file_declares():
     ]  # fmt: skip
     assert ports[0].shape == (None, 0, "n", None)
     declared = [Port(name=name, dtype="float32", shape=shape) for name, shape in
-                (("a", (2, "n")), ("b", (2, 3)), ("c", (2,)), ("d", ()))]  # fmt: skip
-    notes = wrongly_declared(declared, [(2, 9), (2, 4), (2, 1), (5,)])
-    assert [note.partition("'")[2].partition("'")[0] for note in notes] == ["b", "c"]
+                (("a", (2, "n")), ("b", (2, 3)), ("c", (2,)), ("d", ()), ("e", (None, "n", 3)))]  # fmt: skip
+    notes = wrongly_declared(declared, [(2, 9), (2, 4), (2, 1), (5,), (7, 8, 4)])
+    assert [note.partition("'")[2].partition("'")[0] for note in notes] == ["b", "c", "e"]
     assert "as [2, 3], and it is [2, 4]" in notes[0]
+    assert "as [?, n, 3], and it is [7, 8, 4]" in notes[2]
 
 
 def test_the_timers_cost_is_what_a_node_reports_beyond_what_one_more_takes():

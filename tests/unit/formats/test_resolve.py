@@ -5,7 +5,7 @@ import pytest
 from inferometer.core import Workload
 from inferometer.core.errors import DomainError, FormatError, UnknownNameError
 from inferometer.core.sizes import bind
-from inferometer.formats.resolve import published_parameters, read
+from inferometer.formats.resolve import files_in, published_parameters, read
 from inferometer.predict.memory.inventory import inventory
 
 
@@ -31,6 +31,9 @@ def test_a_misspelt_name_suggests_and_a_missing_file_says_so():
         read("models/llama.gguf")
     with pytest.raises(FormatError, match="no file or folder"):
         read("llama.onnx")
+    for part_of_a_shipped_one in ("whisper-small/encodr", "whisper-small/encoder/more"):
+        with pytest.raises(UnknownNameError, match="whisper-small/encoder"):
+            read(part_of_a_shipped_one)
 
 
 def test_a_module_needs_inputs_to_be_traced_with():
@@ -88,3 +91,15 @@ def test_a_bare_name_that_one_package_has_is_that_packages_network():
 def test_a_bare_name_that_several_packages_have_is_not_guessed():
     with pytest.raises(UnknownNameError, match="torchvision:wide_resnet50_2"):
         read("wide_resnet50_2")
+
+
+def test_the_files_of_a_folder_that_is_no_model_itself(tmp_path):
+    assert files_in("llama-3.2-1b") == ("llama-3.2-1b",)
+    assert files_in(str(tmp_path)) == (str(tmp_path),)  # whose error says what is in it
+    names = ("b.onnx", "a.gguf", "notes.txt")
+    for name in names:
+        (tmp_path / name).write_bytes(b"x")
+    found = (str(tmp_path / "a.gguf"), str(tmp_path / "b.onnx"))
+    assert (files_in(str(tmp_path)), files_in(found[1])) == (found, (found[1],))
+    (tmp_path / "config.json").write_text(json.dumps({"model_type": "llama"}))
+    assert files_in(str(tmp_path)) == (str(tmp_path),)

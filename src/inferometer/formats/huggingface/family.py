@@ -59,7 +59,6 @@ class Family:
     qk_norm: str = ""  # head | all
     kv_heads: str = "key"  # key: as the config says, else as many as heads | one
     causal: bool = True
-    sinks: bool = False
     window: str = ""  # all | last | first: in which layers attention is not windowed (the last or first of a period)
     window_period: int = 0
     gated: bool = True

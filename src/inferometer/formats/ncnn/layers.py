@@ -286,7 +286,7 @@ def _norm(site: NcnnSite) -> list[Node]:
         return [site.node("BatchNormalization", (*layer.bottoms, *parts))]
     if kind == "GroupNorm":
         parts = [site.weight(part, (max(1, layer.whole(1)),), element=1) for part in ("slope", "bias")]
-        return [site.node("GroupNormalization", (*layer.bottoms, *parts), num_groups=size)]
+        return [site.node("GroupNormalization", (*layer.bottoms, *parts))]
     names = () if not layer.whole(2, 1) else ("slope",) if kind == "RMSNorm" else ("slope", "bias")
     parts = [site.weight(part, (size,), element=1) for part in names]
     name = {"LayerNorm": "LayerNormalization", "RMSNorm": "RMSNormalization"}.get(kind)

@@ -55,7 +55,7 @@ def trips_of(loop: Loop) -> Dim | None:
     if goes_on is not None and goes_on.content is not None and goes_on.content.items == (1,):
         return limit
     counted = _by_condition(loop)
-    if counted is None or limit is None or limit == counted:
+    if limit is None or limit == counted:
         return counted
     return min(limit, counted) if isinstance(limit, int) and isinstance(counted, int) else None
 

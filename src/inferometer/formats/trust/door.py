@@ -84,7 +84,7 @@ _OPERATOR = re.compile(
     r"|inv|invert|getitem|matmul)"
     r"|math\.(ceil|floor|trunc|sqrt|pow|log2)|torch\.(_?sym_\w+|_C\._set_grad_enabled)"
 )
-_OPENING = frozenset({"torch.ops.aten.from_file"})  # an operator that opens a file of the machine
+_OPENING = ("torch.ops.aten.from_file",)  # an operator that opens a file of the machine
 # Of sizes: sympy's own, and PyTorch's.
 _FUNCTIONS = frozenset(
     """
@@ -192,7 +192,7 @@ def _document_faults(value: Any, key: str) -> Iterator[str]:
 
 
 def is_operator(text: str) -> bool:
-    return _OPERATOR.fullmatch(text) is not None and not any(text.startswith(name) for name in _OPENING)
+    return _OPERATOR.fullmatch(text) is not None and not text.startswith(_OPENING)
 
 
 def is_arithmetic(text: str) -> bool:

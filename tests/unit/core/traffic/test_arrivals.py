@@ -79,6 +79,7 @@ def test_the_same_seed_gives_the_same_demand_and_sessions_keep_their_turns():
     assert (one.input_tokens == other.input_tokens).all()
     assert list(one.turn[:4]) == [0, 1, 2, 0]
     assert len(one) == 30
+    assert one.sharing == one.part(0, 2).sharing == asked["sharing"]
     halves = [one.part(number, 2) for number in range(2)]
     assert sum(map(len, halves)) == 30
     assert not set(halves[0].session) & set(halves[1].session)

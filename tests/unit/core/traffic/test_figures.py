@@ -1,11 +1,13 @@
 """Spreads, objectives, knees and figures that are stated."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from inferometer.core.errors import DomainError
-from inferometer.core.served import Distribution, Level, LevelFigures, parse_objective
-from inferometer.core.traffic.figures import figures_of, knee_of
+from inferometer.core.served import Distribution, Level, LevelFigures, RequestColumns, Window, parse_objective
+from inferometer.core.traffic.figures import figures_of, knee_of, median_of
 from inferometer.core.traffic.spreads import distribution_of_spread, merged, quantile, spread_of
 
 
@@ -76,6 +78,8 @@ def test_a_knee_beyond_the_highest_load_is_not_claimed():
     found = knee_of([level(1, 1), level(2, 1), level(4, 1)])
     assert (found.knee, found.saturated, found.beyond) == (None, None, True)
     assert knee_of([level(1, 1)]).knee is None
+    two = knee_of([level(1, 1), level(2, 4)])
+    assert (two.knee, two.saturated, two.beyond) == (None, None, False)
 
 
 def test_the_highest_load_within_the_objectives():
@@ -85,8 +89,56 @@ def test_the_highest_load_within_the_objectives():
         level(3, 9, objectives={"a": False}),
     ]
     assert knee_of(levels).within == 1
+    half = level(4, 1, objectives={"a": True, "b": False})
+    assert knee_of([*levels, half]).within == 1, "every objective, and not one of them"
 
 
 def test_stated_figures_are_taken_as_they_are():
     stated = level(3, 1)
     assert figures_of(Level(name="x", stated=stated)) is stated
+
+
+def test_the_middle_of_a_time_is_its_median_where_that_is_known():
+    assert median_of(Distribution(p50=1.0, mean=3.0)) == 1.0
+    assert (median_of(Distribution(mean=3.0)), median_of(Distribution(p50=0.0, mean=3.0)), median_of(None)) == (
+        3.0,
+        0.0,
+        None,
+    )
+
+
+def test_of_no_request_in_the_window_nobody_says_whether_it_held():
+    columns = RequestColumns(
+        due_s=(0.0, 1.0), sent_s=(0.0, 1.0), first_s=(0.5, 1.5), last_s=(1.0, 2.0), input_tokens=(3, 3),
+        output_tokens=(4, 4), outcome=("ok", "ok"),
+    )  # fmt: skip
+    late = Level(name="x", requests=columns, windows=(Window(start_s=5.0, end_s=9.0, why=""),))
+    found = figures_of(late, [parse_objective("ttft<=1s"), parse_objective("e2e_p50<=1s")])
+    assert (found.objectives, found.in_time) == ({"ttft<=1s": None, "e2e_p50<=1s": None}, {})
+    assert (found.counted, found.attained, found.ttft_s) == (0, None, None)
+
+
+@pytest.mark.parametrize("streamed", [True, False])
+def test_a_window_is_compared_with_itself_in_three_equal_parts(streamed):
+    """Answers take 1, 2 and 3 s in its three parts, six in each; those of the last may not be streamed."""
+    due = [0.5 * number + 0.1 for number in range(18)]
+    took = [1.0 + number // 6 for number in range(18)]
+    first = [at + 0.5 if streamed or number < 12 else None for number, at in enumerate(due)]
+    columns = RequestColumns(
+        due_s=tuple(due), sent_s=tuple(due), first_s=tuple(first), input_tokens=(3,) * 18, output_tokens=(4,) * 18,
+        last_s=tuple(at + long for at, long in zip(due, took, strict=True)), outcome=("ok",) * 18,
+    )  # fmt: skip
+    found = figures_of(Level(name="x", rate_per_s=2.0, requests=columns, windows=(Window(start_s=0, end_s=9, why=""),)))
+    assert (found.spread["e2e_s"], found.rounds) == (pytest.approx((3 - 1) / 2), "3 equal parts of the window")
+    assert "output_tokens_per_s" in found.spread
+    untold = replace(columns, output_tokens=(None,) * 18)
+    again = figures_of(Level(name="x", requests=untold, windows=(Window(start_s=0, end_s=9, why=""),)))
+    assert "output_tokens_per_s" not in again.spread, "nothing over nothing"
+    known = {"ttft_s": 0.0, "tpot_s": (2.5 / 3 - 0.5 / 3) / (1.5 / 3)} if streamed else {}
+    assert {name: found.spread[name] for name in ("ttft_s", "tpot_s") if name in found.spread} == pytest.approx(known)
+
+
+@pytest.mark.parametrize(("name", "has"), [("ttft_s", True), ("tpot_s", True), ("e2e_s", True), ("itl_s", False)])
+def test_figures_have_times_if_one_of_a_request_is_known(name, has):
+    assert LevelFigures(requests=1, completed=1, **{name: Distribution(mean=1.0)}).has_times is has
+    assert not LevelFigures(requests=1, completed=1).has_times

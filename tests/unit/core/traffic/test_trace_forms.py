@@ -213,8 +213,11 @@ def test_a_talk_that_grows_too_long_begins_anew():
     begun = [pieces for pieces in trace.pieces if len(pieces) == 2 and pieces[1][1] == 300]
     assert begun, "a tenth of the context is what a summary keeps"
     assert {pieces[0][1] for pieces in begun} == {100}
-    with pytest.raises(DomainError, match="cannot be"):
-        Agents(sessions=1, system=100, context=150)
+    wrong = ({"context": 199}, {"sessions": 0}, {"delegated": -0.1}, {"delegated": 1.1})
+    for more in wrong:
+        with pytest.raises(DomainError, match="cannot be"):
+            Agents(**{"sessions": 1, "system": 100, **more})
+    assert Agents(sessions=1, system=100, context=200, delegated=1.0).context == 200
     with pytest.raises(DomainError, match="1 call or more"):
         Agents(sessions=1, calls=Lengths(kind="fixed", mean=0))
 
@@ -260,3 +263,92 @@ def test_a_dataset_that_cannot_be_read_is_refused_in_one_line(monkeypatch):
     monkeypatch.setitem(sys.modules, "datasets", None)
     with pytest.raises(MissingDependencyError, match="pip install datasets"):
         read_trace(Path("hf:some"))
+
+
+def test_a_talk_is_as_long_as_the_context_and_no_longer():
+    """Each call adds 10 and 20 tokens to 150: the sixth has 300 and an answer of 10."""
+    lengths = {name: Lengths(kind="fixed", mean=mean) for name, mean in (("task", 50), ("answer", 10), ("result", 20))}
+    for context, prompts in ((310, [150, 180, 210, 240, 270, 300, 131]), (309, [150, 180, 210, 240, 270, 130, 160])):
+        agents = Agents(
+            sessions=1, system=100, context=context, calls=Lengths(kind="fixed", mean=7), delegated=0.0, **lengths
+        )
+        assert made_up(agents).input_tokens.tolist() == prompts, "a tenth of the context is left"
+
+
+@pytest.mark.parametrize(("prompt", "continues", "new"), [(15, -1, 15), (16, 0, 1), (17, 0, 2)])
+def test_a_prompt_goes_on_if_it_has_one_token_of_its_own(tmp_path, prompt, continues, new):
+    demand = trace_demand(read(tmp_path, ours("a", 0, 10, 5, at_s=0), ours("a", 1, prompt, 5)))
+    assert (demand.continues.tolist(), demand.input_tokens.tolist()) == ([-1, continues], [10, new])
+
+
+def test_a_part_of_a_trace_has_its_own_messages_and_figures(tmp_path):
+    said = [
+        {"messages": [{"role": "user", "content": letter * size}], "max_tokens": 3}
+        for letter, size in (("a", 40), ("b", 8))
+    ]
+    trace = read(tmp_path, *said)
+    assert part_of(trace, count=1).messages == trace.messages[:1]
+    told = trace_document(trace)
+    assert (told["longest_prompt"], told["input_tokens"], told["output_tokens"], told["requests"]) == (10, 6.0, 3.0, 2)
+    assert (told["skipped"], told["estimated"], told["sessions"]) == (0, True, 2)
+
+
+@pytest.mark.parametrize(
+    ("entry", "tokens", "estimated"),
+    [({"input_length": 9}, 9, False), ({"text_input": "a" * 40}, 10, True), ({"messages": TALK[:1]}, 10, True),
+     ({"input_length": 9, "text_input": "a" * 40}, 9, False),
+     ({"messages": TALK[1:], "text_input": "a" * 400}, 5, True)],
+)  # fmt: skip
+def test_a_length_that_is_stated_comes_before_the_text(tmp_path, entry, tokens, estimated):
+    trace = read(tmp_path, {"timestamp": 0, "output_length": 4, **entry})
+    assert (trace.form, trace.input_tokens.tolist(), trace.estimated) == ("Mooncake", [tokens], estimated)
+    assert bool(trace.messages) == ("input_length" not in entry or "text_input" in entry)
+
+
+def test_texts_in_parts_and_waits_for_one_are_read_as_they_are(tmp_path):
+    parts = [{"type": "text", "text": "a" * 20}, {"type": "image"}, "b" * 19]
+    called = [{"role": "user", "content": parts}, {"role": "assistant", "tool_calls": [{"f": 1}]}]
+    trace = read(tmp_path, {"messages": called})
+    assert (trace.input_tokens.tolist(), trace.output_tokens.tolist()) == ([11], [3])  # 41 letters, and 10
+    waiting = read(tmp_path, ours("a", id=7, at_s=0), ours("b", after=7), ours("c", after="a"))
+    assert [row[3] for row in rows(waiting)] == [(), (0,), (0,)]
+    with pytest.raises(FormatError, match="holds no request"):
+        read(tmp_path, whole=True)
+
+
+def test_a_request_without_a_turn_is_the_first_and_waits_go_on_as_they_were(tmp_path):
+    plain = {"input_tokens": 10, "output_tokens": 2}
+    trace = read(tmp_path, {"session": "a", **plain}, {"session": "b", "after": ["a"], "wait_s": 3, **plain})
+    assert rows(trace) == [(0, 0, None, (), 0.0, 10, 2), (1, 0, None, (0,), 3.0, 10, 2)]
+    demand = trace_demand(trace, seed=7)
+    assert (demand.after, demand.wait_s.tolist(), demand.session.tolist(), demand.seed) == (
+        ((), (0,)), [0.0, 3.0], [0, 1], 7,
+    )  # fmt: skip
+    longer = read(tmp_path, {"session": "a", **plain}, {"session": "b", "after": ["a"], **plain, "input_tokens": 40})
+    assert repeated_tokens(longer) == 0, "what another session said is not in its prompt"
+
+
+@pytest.mark.parametrize(("calls", "requests"), [(1, 1), (2, 4), (6, 6 + 5 * 2 * 2)])
+def test_every_call_but_the_last_may_be_followed_by_two_helpers_with_a_third_of_the_calls(calls, requests):
+    trace = made_up(Agents(sessions=1, calls=Lengths(kind="fixed", mean=calls), delegated=1.0))
+    assert len(trace) == requests
+    assert sum(len(before) == 3 for before in trace.after) == calls - 1
+
+
+def test_a_trace_has_times_if_all_that_wait_for_nobody_have_one(tmp_path):
+    both, one = ours("a", at_s=1), ours("b")
+    assert [read(tmp_path, both, other).is_timed for other in (ours("b", at_s=2), ours("a", 1), one)] == [
+        True, True, False,
+    ]  # fmt: skip
+
+
+def test_what_waits_stands_with_what_it_waits_for_on_any_clock(tmp_path):
+    trace = read(tmp_path, ours("a", at_s=-5), ours("b", at_s=-3), ours("a", 1, 15), ours("b", 1, 16, at_s=-4))
+    assert [row[:3] for row in rows(trace)] == [(0, 0, 0.0), (0, 1, None), (1, 0, 2.0), (1, 1, 1.0)]
+
+
+def test_a_row_without_a_number_of_tokens_is_a_request_that_failed(tmp_path):
+    path = tmp_path / "x.csv"
+    path.write_text("arrival_s,input_tokens,output_tokens\n0,5,3\n1,,3\n2,5,\n3,7,4\n")
+    trace = read_trace(path)
+    assert (trace.input_tokens.tolist(), trace.arrival_s.tolist(), trace.skipped) == ([5, 7], [0.0, 3.0], 2)

@@ -55,8 +55,10 @@ def test_narrow_numbers_are_summed_in_narrow_ones(tmp_path, monkeypatch, asked, 
     )  # fmt: skip
     monkeypatch.setitem(sys.modules, "_mnncengine", SimpleNamespace(Interpreter=lambda _path: interpreter))
     monkeypatch.setattr(module, "version", lambda _package: "3")
-    opened = open_session(Target(path=tmp_path / "m.mnn", format="mnn", precision=asked, threads=1), "mnn").opened
+    target, clock = Target(path=tmp_path / "m.mnn", format="mnn", precision=asked, threads=1), iter([10.0, 12.5])
+    opened = open_session(target, "mnn", clock=clock.__next__).opened
     assert (told, opened.precision, opened.sums) == ([engines], asked or "f32", sums)
+    assert [(stage.name, stage.seconds) for stage in opened.stages] == [("load", 2.5)]
 
 
 def test_the_processors_counters_are_closed_with_the_session():

@@ -4,6 +4,7 @@ import json
 import pytest
 
 from inferometer.core.errors import FormatError
+from inferometer.engines.torch import results
 from inferometer.engines.torch.results import _short
 from unit.engines.results.sources import DATA, only, parsed, taken, times, written
 
@@ -144,3 +145,15 @@ def test_a_trace_of_annotations_alone_is_no_profile(tmp_path):
 def test_a_kernel_is_called_by_its_function_and_one_without_a_name_by_all_of_it():
     assert _short("void at::native::gemm<float, 4>(float*)") == "at::native::gemm"
     assert (_short("relu(int)"), _short("void "), _short("<lambda>(int)")) == ("relu", "void ", "<lambda>(int)")
+
+
+def test_an_op_is_called_by_the_kernel_that_took_most_of_all_its_runs():
+    def run(host, device, calls, **kernels):
+        return results._Op(host=host, device=device, calls=calls, kernels=kernels)
+
+    made = results._op("aten::mm", [run(5.0, 8.0, 2, a=5.0, b=3.0), run(9.0, 6.0, 3, b=4.0), run(1.0, 0.0, 1, c=6.0)])
+    assert (made.kernel, made.count, made.unit) == ("b", 3, "gpu"), "3 and 4 µs, against 5 and 6"
+    assert (made.samples_s, made.time_s) == (pytest.approx((8e-6, 9e-6, 1e-6)), pytest.approx(6e-6))
+    assert made.device_s == pytest.approx(14e-6 / 3)
+    alone = results._op("aten::mm", [run(5.0, 0.0, 0)])
+    assert (alone.kernel, alone.count, alone.unit, alone.device_s, alone.samples_s) == (None, 1, "cpu", None, None)

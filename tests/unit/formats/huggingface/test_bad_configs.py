@@ -41,6 +41,12 @@ def test_all_missing_keys_are_named_at_once():
     assert all(key in text for key in ("n_embd", "n_layer", "n_head", "vocab_size", "n_positions"))
 
 
+def test_a_key_is_called_as_the_config_calls_it():
+    gpt2 = {"model_type": "gpt2", "n_layer": 1, "n_head": 3, "vocab_size": 9, "n_positions": 8}
+    assert "n_embd is 10, which 3 heads" in refused({**gpt2, "n_embd": 10})
+    assert "hidden_size is 10, which 3 heads" in refused({**gpt2, "hidden_size": 10})
+
+
 def test_a_key_missing_inside_is_named_with_its_path():
     vision = without({**VIT, "model_type": "qwen2_vl"}, "hidden_size")
     text = refused({**LLAMA, "model_type": "qwen2_vl", "architectures": None, "vision_config": vision})

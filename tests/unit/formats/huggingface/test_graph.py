@@ -269,6 +269,18 @@ def test_block_scaled_fp8_stores_a_byte_a_number_and_a_scale_a_block():
     assert made.metadata["quantization"] == "fp8"
 
 
+@pytest.mark.parametrize(
+    ("sides", "scales"),
+    [([96, 100], (3, 4)), ([256, 384], (1, 1)), ([1, 500], (256, 1)), ([0, 128], None), ([128, -1], None),
+     ([128], None), ("128", None), ([128, 1.5], None), ([128, 10**13], None)],
+)  # fmt: skip
+def test_blocks_that_do_not_divide_a_matrix_have_a_scale_for_what_is_left_and_none_that_cannot_be(sides, scales):
+    said = {"quant_method": "fp8", "weight_block_size": sides}
+    weights = op_named(graph(DEEPSEEK, quantization_config=said), "layers.{}.mlp.down_proj").weights
+    assert (weights[0].dtype, weights[0].shape) == ("f8e4m3", (256, 384))
+    assert [weight.shape for weight in weights[1:]] == ([] if scales is None else [scales])
+
+
 def test_mxfp4_is_for_the_experts_matrices():
     config = {
         "model_type": "gpt_oss", "hidden_size": 64, "intermediate_size": 64, "num_hidden_layers": 2,
@@ -294,6 +306,7 @@ def test_mistral_looks_back_as_far_as_transformers_takes_it_to_unless_its_config
 def test_other_quantisation_is_named_and_left_to_the_file():
     made = graph(LLAMA, quantization_config={"quant_method": "gptq", "bits": 4})
     assert made.metadata["quantization"] == "gptq"
+    assert graph(LLAMA, quantization_config={"bits": 4}).metadata["quantization"] == "unknown"
     assert all(weight.dtype is None for weight, _ in made.weights())
 
 

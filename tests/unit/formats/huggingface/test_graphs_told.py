@@ -1,9 +1,9 @@
 """What each config becomes, by kind of op: how many, what they read, write and hold, at sizes that divide nothing; and
 every attribute of ops, with how often it stands.
 
-`graphs_told.json` has them, for the tiny models of tests/data/huggingface and for the catalog's networks of layers:
-`python tests/unit/formats/huggingface/test_graphs_told.py` writes it anew (with src and tests on the path). The
-products among them are held to the libraries' own by test_products.py; a change of the rest shows here: read it.
+`graphs_told.json` has them, for the tiny models of tests/data/huggingface and for those of the catalog that none of
+these is like: `python tests/unit/formats/huggingface/test_graphs_told.py` writes it anew (with src and tests on the
+path). The products among them are held to the libraries' own by test_products.py; a change of the rest shows here.
 """
 
 import json
@@ -21,7 +21,8 @@ TOLD = Path(__file__).parent / "graphs_told.json"
 SIZES = {"batch": 3, "query": 5, "context": 7, "logits": 2, "image": 232, "frames": 200, "encoder": 11, "steps": 1}
 NETWORKS = (
     "resnet18", "resnet50", "convnext-tiny", "mobilenet-v2", "mobilenet-v3-large", "efficientnet-b0", "vgg16",
-    "alexnet", "densenet121", "squeezenet1.1", "yolov8n",
+    "alexnet", "densenet121", "squeezenet1.1", "yolov8n", "dit-xl-2", "kimi-k2", "minimax-m2", "llama-4-scout",
+    "dots-llm1", "olmoe-1b-7b", "qwen3-vl-30b-a3b", "rwkv7-0.1b", "sd-1.5-unet", "sd-1.5", "hunyuan-dit",
 )  # fmt: skip
 CONFIGS = {path.stem: path for path in sorted(FOLDER.glob("*.json")) if path.stem != "cases"} | dict.fromkeys(NETWORKS)
 

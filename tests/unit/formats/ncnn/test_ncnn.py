@@ -109,6 +109,7 @@ def test_an_input_without_sizes_has_the_channels_of_the_layer_that_reads_it():
     [
         ("1,1,//(8,0n),0n", (8, 1, 1)), ("4,8", (8, 4)), ("0w,-1", (-1, 7)), ("*(0w,+(1h,1)),0c", (5, 28)),
         ("2w,1", None), ("//(8,0),1", None), ("-(0w", None), ("min(0w,3)", (3,)), ("0w,,1", None),
+        ("+(1," * 16 + "1" + ")" * 16, (17,)), ("+(1," * 17 + "1" + ")" * 17, None),
     ],
 )  # fmt: skip
 def test_expressions_of_sizes_are_worked_out_where_what_goes_in_is_known(text, sizes):

@@ -226,6 +226,20 @@ def test_trips_are_as_many_as_running_the_loop_takes(compare, also, start, step,
     assert only(read([loop], [X], ["y"], stored))["trips"] == trips_by_running(start, step, limit, most)
 
 
+@pytest.mark.parametrize(("deep", "known"), [(4, True), (80, False)])
+def test_a_condition_that_doubles_with_every_and_is_not_followed_for_ever(deep, known):
+    doubled = [node("And", f"c{level + 1} c{level + 1}", f"c{level}") for level in range(deep)]
+    inner = graph(
+        [node("Add", "count one", "count2"), *doubled, node("Less", "count2 limit", f"c{deep}"),
+         node("Relu", "h", "h2")],
+        [value("i", (), INT64), value("go", (), BOOL), value("count", (), INT64), value("h")],
+        ["c0", "count2", "h2"],
+    )  # fmt: skip
+    stored = [scalar("one", 1), scalar("start", 0), scalar("limit", 5), tensor("true", (), BOOL, (1,))]
+    loop = node("Loop", "_ true start x", "a y", body=inner)
+    assert only(read([loop], [X], ["y"], stored))["trips"] == (5 if known else None)
+
+
 def test_a_loop_that_only_the_data_ends_is_uncovered():
     step = body(node("Relu", "h", "h2"), node("ReduceMax", "h2", "m", keepdims=0), node("Less", "m big", "go"),
                 results=("go", "h2"))  # fmt: skip
@@ -269,6 +283,24 @@ def test_a_function_takes_its_callers_attributes():
     nodes = [node("Turn", "x", "y", domain="own", order=(1, 0))]
     result = read(nodes, [X], ["y"], functions=[own], domains=["own"])
     assert only(result).outputs[0].shape == (8, Symbol("batch"))
+
+
+def test_a_functions_own_attributes_stand_beside_its_callers_and_its_defaults():
+    def taken(name, outer):
+        return field(5, field(1, name) + field(20, 2) + field(21, outer))
+
+    product = node("Gemm", "a w", "b", transA=1) + taken("transB", "turned")
+    normed = node("ReduceSum", "b", "c", noop_with_empty_axes=0) + taken("keepdims", "kept")
+    own = function("Act", "a w", "c", [product, normed], attributes=["turned"])
+    own += field(11, field(1, "kept") + field(3, 0) + field(20, 2))
+    given = [value("x", (8, 3)), value("w", (5, 8))]
+    for more, shape in (({}, ()), ({"kept": 1}, (1, 1))):
+        nodes = [node("Act", "x w", "y", domain="own", turned=1, **more)]
+        result = read(nodes, given, ["y"], functions=[own], domains=["own"])
+        assert [op.outputs[0].shape for op in ops(result)] == [(3, 5), shape]
+    nodes = [node("Act", "x w", "y", domain="own")]
+    wrong = [value("x", (8, 3)), value("w", (8, 5))]
+    assert ops(read(nodes, wrong, ["y"], functions=[own], domains=["own"]))[0].outputs[0].shape == (3, 5)
 
 
 def test_an_input_that_a_caller_leaves_out_is_left_out():

@@ -33,6 +33,19 @@ def test_the_operator_sets_may_come_first():
 
 
 @pytest.mark.parametrize(
+    ("raw", "sure"),
+    [
+        (field(1, 8) + field(8, field(1, "") + field(2, 17)), 0.9), (field(1, 8) + field(8, field(3, 17)), 0.0),
+        (field(1, 8) + field(8, field(2, 17)) + field(7, b""), 0.0), (field(1, 8) + field(2, "torch"), 0.3),
+        (field(1, 8) + field(9, field(2, 17)), 0.0), (field(1, 8), 0.0), (field(2, "torch"), 0.0),
+        (field(1, 8) + field(8, field(2, 17)) + field(14, field(1, "a")), 0.9),
+    ],
+)  # fmt: skip
+def test_how_sure_it_is_follows_from_what_is_seen(raw, sure):
+    assert confidence(raw) == sure
+
+
+@pytest.mark.parametrize(
     "raw",
     [
         b"", b"\x08", b"GGUF\x03\0\0\0", b"\x1c\0\0\0TFL3", b"PK\x03\x04", b"\x89PNG", b'{"model_type": "x"}',

@@ -25,7 +25,7 @@ def tensor(name, dims, data, kind=FLOAT):
 
 
 def attribute(name, kind, **fields):
-    places = {"f": 3, "i": 4, "s": 5, "t": 6, "g": 7, "ints": 9}
+    places = {"f": 3, "i": 4, "s": 5, "t": 6, "g": 7, "floats": 8, "ints": 9, "texts": 10, "tensors": 11, "graphs": 12}
     return Table({0: name, 2: ("i", kind), **{places[key]: given for key, given in fields.items()}})
 
 

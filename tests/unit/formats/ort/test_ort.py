@@ -5,9 +5,11 @@ import struct
 import pytest
 
 from inferometer.core.errors import FormatError
+from inferometer.formats.onnx.faults import MAX_NESTING
 from inferometer.formats.ort import reader
+from inferometer.formats.ort.parse import parse_session
 from unit.formats.ort.ort_bytes import INT64, attribute, graph, linear_ort, longs, node, session, tensor, value
-from unit.formats.tflite.tflite_bytes import Table
+from unit.formats.tflite.tflite_bytes import Numbers, Table
 
 
 def read(data, folder):
@@ -110,3 +112,45 @@ def test_of_a_type_that_is_not_known_only_that_it_has_a_size_is_known(kind, tmp_
     body = graph([node("Identity", ["x"], ["y"])], [given], ["x"], ["y"])
     (made,) = read(session(body), tmp_path).inputs
     assert (made.dtype, [str(dim) for dim in made.shape]) == (None, ["x.size"])
+
+
+def test_attributes_and_types_come_out_as_they_went_in(tmp_path):
+    inner = graph([node("Relu", ["x"], ["t"])], [], [], ["t"])
+    given = (
+        attribute("a", 1, f=("f", 0.5)), attribute("b", 2, i=("q", -7)), attribute("c", 3, s="word"),
+        attribute("d", 6, floats=Numbers("f", (0.5, 2.0))), attribute("e", 7, ints=longs(3, -4)),
+        attribute("f", 8, texts=["u", "v"]), attribute("g", 9, tensors=[tensor("k", (2,), bytes(8))]),
+        attribute("h", 10, graphs=[inner, inner]), attribute("i", 99),
+    )  # fmt: skip
+    part = value("x", (3, "n")).fields[2]
+    types = {
+        "s": Table({1: ("B", 2), 2: Table({0: part})}), "m": Table({1: ("B", 3), 2: Table({0: ("i", 7), 1: part})}),
+        "t": part,
+    }  # fmt: skip
+    body = graph([node("Act", ["x", "", "z"], ["y"], *given, name="n", domain="own")],
+                 [Table({0: name, 2: kind}) for name, kind in types.items()], ["s", "m", "bare"], ["y"])  # fmt: skip
+    found = parse_session(session(body), tmp_path / "m.ort").graph
+    (called,) = found.nodes
+    assert (called.op_type, called.domain, called.name) == ("Act", "own", "n")
+    assert (called.inputs, called.outputs) == (("x", "", "z"), ("y",))
+    values = {name: (one.value, one.count) for name, one in called.attributes.items()}
+    assert {name: values[name] for name in "abcdefi"} == {
+        "a": (0.5, 1), "b": (-7, 1), "c": ("word", 1), "d": ((0.5, 2.0), 2), "e": ((3, -4), 2), "f": (("u", "v"), 2),
+        "i": (None, 1),
+    }  # fmt: skip
+    assert [(one.name, one.dims, one.dtype) for one in values["g"][0]] == [("k", (2,), "f32")]
+    assert [[part.op_type for part in one.nodes] for one in values["h"][0]] == [["Relu"], ["Relu"]]
+    kinds = {info.name: info.type for info in (*found.inputs, *found.outputs, *found.infos)}
+    assert {name: kind and (kind.group, (kind.inner or kind).axes) for name, kind in kinds.items()} == {
+        "s": ("sequence", (3, "n")), "m": ("map", (3, "n")), "t": ("tensor", (3, "n")), "bare": None, "y": None,
+    }  # fmt: skip
+
+
+def test_a_type_or_a_graph_within_itself_ends(tmp_path):
+    kind, body = value("x", (3,)).fields[2], graph([], [], [], [])
+    for _ in range(MAX_NESTING + 2):
+        kind = Table({1: ("B", 2), 2: Table({0: kind})})
+        body = graph([node("If", ["c"], ["y"], attribute("then_branch", 5, g=body))], [], [], [])
+    for deep, words in ((graph([], [Table({0: "x", 2: kind})], [], []), "types nested"), (body, "graphs nested")):
+        with pytest.raises(FormatError, match=f"{words} more than {MAX_NESTING} deep"):
+            read(session(deep), tmp_path)

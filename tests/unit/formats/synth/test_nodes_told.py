@@ -9,44 +9,17 @@ from pathlib import Path
 
 import numpy as np
 
-from inferometer.core.dims import Symbol
-from inferometer.core.graph import Block, Graph, Op, Tensor
 from inferometer.formats.onnx.write.lowering import Numbers, lower
-from unit.formats.listing import INPUT, call_of, dims_of, holds, rewrite
+from unit.formats.listing import holds, rewrite
+from unit.formats.synth.cases import graph_of
 
 TOLD = Path(__file__).parent / "nodes_told.txt"
 
 
-def tensor_of(word):
-    found = INPUT.match(word)
-    shape = tuple(dim if isinstance(dim, int) else Symbol(dim) for dim in dims_of(found["dims"]))
-    role = "weight" if found["stored"] else "index" if found["format"] == "i64" else "activation"
-    return Tensor(name=found["name"], shape=shape, role=role)
-
-
-def graph_of(case):
-    ops, inputs, numbers, sizes, form = [], {}, {}, {}, "float32"
-    for text in case.split(" | "):
-        kind, given, results, attributes = call_of(text)
-        numbers |= attributes.pop("numbers", {})
-        sizes |= attributes.pop("sizes", {})
-        form = attributes.pop("form", form)
-        read = [tensor_of(word) for word in given.split()]
-        made = {tensor.name for op in ops for tensor in op.outputs}
-        inputs |= {t.name: t for t in read if t.role != "weight" and t.name not in made}
-        if isinstance(attributes.get("context"), str):
-            attributes["context"] = Symbol(attributes["context"])
-        if "function" in attributes:
-            attributes["function"] = attributes["function"].replace("_and_", " and ")
-        outputs = tuple(tensor_of(word) for word in results.split())
-        ops.append(Op(
-            name=attributes.pop("name", outputs[0].name), kind=kind, outputs=outputs, attributes=attributes,
-            inputs=tuple(t for t in read if t.role != "weight"), weights=tuple(t for t in read if t.role == "weight"),
-        ))  # fmt: skip
-    graph = Graph(
-        name="g", blocks=(Block(name="b", ops=tuple(ops)),), inputs=tuple(inputs.values()), outputs=ops[-1].outputs[:1]
-    )
-    return lower(graph, Numbers(**numbers), sizes, float_type=form)
+def lowered(case):
+    graph, said = graph_of(case, "numbers", "sizes", "form")
+    form = said.get("form", "float32")
+    return lower(graph, Numbers(**said.get("numbers", {})), said.get("sizes", {}), float_type=form)
 
 
 def value_text(value):
@@ -57,7 +30,7 @@ def value_text(value):
 
 
 def read(case):
-    nodes = graph_of(case)
+    nodes = lowered(case)
     constants = {
         node.outputs[0]: value_text(node.attributes["value"]) for node in nodes.nodes if node.kind == "Constant"
     }

@@ -64,6 +64,7 @@ def flops(graph, **sizes):
 
 def test_a_convolution_has_its_strides_its_weights_and_its_fused_activation():
     graph = tflite_graph(parse_model(convolution(), Path("m")), name="m", label="m")
+    assert (graph.metadata["sparse_tensors"], graph.metadata["subgraphs"]) == (0, 1)
     op = only(graph)
     assert (op.kind, op.source_type, op.name) == ("convolution", "CONV_2D", "y")
     assert (op["kernel"], op["strides"], op["groups"], op["fused_activation"]) == ((3, 3), (2, 2), 1, "relu6")

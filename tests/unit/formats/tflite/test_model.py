@@ -56,6 +56,8 @@ def test_a_sparse_tensor_is_its_numbers_and_their_indices():
     raw = one([tensor("s", (4, 8), buffer=1, sparsity=sparsity)], buffers=[bytes(12)])
     (main,) = parsed(raw).subgraphs
     assert (main.tensors[0].sparse, main.tensors[0].nbytes) == (True, 12 + 5 * 2 + 3)
+    (other,) = parsed(one([tensor("s", (4, 8), buffer=1)], buffers=[bytes(128)])).subgraphs
+    assert not other.tensors[0].sparse
 
 
 def test_buffers_may_lie_behind_the_flatbuffer():

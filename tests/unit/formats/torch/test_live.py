@@ -5,6 +5,7 @@ import sys
 
 import pytest
 
+from inferometer.core.dims import Symbol
 from inferometer.core.errors import FormatError, MissingDependencyError
 from inferometer.formats.torch import read_exported, read_module, read_pt2
 from inferometer.formats.torch.program import rows
@@ -78,6 +79,15 @@ def test_named_sizes_keep_their_names(torch, models):
     graph = read_module(models.small_gpt(), (torch.zeros(2, 4, dtype=torch.long),), dynamic_shapes=shapes)
     assert graph.symbols == {"sentences", "words"}
     assert graph.name == "Gpt"
+
+
+def test_a_number_that_a_module_gives_is_no_tensor_of_the_graph(torch):
+    class Sized(torch.nn.Module):
+        def forward(self, x):
+            return x + 1, x.shape[0], 3
+
+    graph = read_module(Sized(), (torch.zeros(3, 5),), dynamic_shapes={"x": {0: torch.export.Dim("rows")}})
+    assert [tensor.shape for tensor in graph.outputs] == [(Symbol("rows"), 5)]
 
 
 def test_sizes_of_inputs_in_lists_and_by_keyword_keep_their_names(torch):

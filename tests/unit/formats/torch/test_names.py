@@ -1,5 +1,8 @@
 """Names of modules, of sizes, and of layers that are folded."""
 
+from dataclasses import replace
+from itertools import zip_longest
+
 import pytest
 
 from inferometer.core.binding import Binding
@@ -7,6 +10,7 @@ from inferometer.core.dims import Expression, Symbol, evaluate
 from inferometer.formats.torch.body import module_path, name_symbols, parse_size
 from inferometer.formats.torch.convert import program_graph
 from inferometer.formats.torch.program import Ref
+from inferometer.formats.torch.scope import is_in_place
 from inferometer.predict import footprint
 from unit.formats.torch.programs import call, program, value
 
@@ -77,12 +81,12 @@ def test_a_modules_path_is_the_last_of_its_stack(stack, path):
     assert module_path(stack) == path
 
 
-def chain(paths, extra=()):
-    """One relu after another, each in its module."""
+def chain(paths, extra=(), functions=()):
+    """One relu, or what `functions` say, after another, each in its module."""
     values = {"x": value(4), **{f"t{n}": value(4) for n in range(len(paths))}}
     calls = [
-        call("relu.default", f"t{n}", path=path, self=Ref("x" if n == 0 else f"t{n - 1}"))
-        for n, path in enumerate(paths)
+        call(f"{function}.default", f"t{n}", path=path, self=Ref("x" if n == 0 else f"t{n - 1}"))
+        for n, (path, function) in enumerate(zip_longest(paths, functions, fillvalue="relu"))
     ]
     for _, output in extra:
         values[output] = value(4)
@@ -100,6 +104,11 @@ def test_layers_that_differ_in_their_index_only_are_one_block():
     assert shape_of(graph) == [("layers", 4, 0, 1)]
     assert graph.blocks[0].ops[0].name == "layers.{}.act"
     assert graph.outputs[0].name == "x"  # written again by every layer
+
+
+def test_layers_that_do_something_else_are_blocks_of_their_own():
+    made = chain([f"a.{n}.f" for n in range(5)], functions=("relu", "gelu", "gelu", "gelu", "relu"))
+    assert shape_of(made) == [("a.0", 1, 0, 1), ("a", 3, 1, 1), ("a.4", 1, 0, 1)]
 
 
 def test_a_gap_in_the_indices_ends_a_run():
@@ -146,3 +155,14 @@ def test_a_module_that_computes_one_thing_gives_its_name():
     values = {"x": value(4), "t": value(4), "y": value(4)}
     calls = [call("relu.default", "t", path="a.b", self=Ref("x")), call("neg.default", "y", path="a", self=Ref("t"))]
     assert [op.name for _, op in program_graph(program(calls, values)).ops()] == ["a.b", "a.neg"]
+
+
+@pytest.mark.parametrize(
+    ("target", "changes"),
+    [("aten.add_.Tensor", True), ("aten.add.Tensor", False), ("aten.__and__.Tensor", False), ("add_", False),
+     ("aten.__iand__.Tensor", False), ("aten._softmax.default", False), ("aten._foreach_add_.List", True),
+     ("aten.__odd_.Tensor", True)],
+)  # fmt: skip
+def test_a_call_that_changes_what_it_is_given_ends_in_one_underscore(target, changes):
+    assert is_in_place(call("relu", "y")) is False
+    assert is_in_place(replace(call("relu", "y"), target=target)) is changes

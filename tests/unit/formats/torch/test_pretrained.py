@@ -58,6 +58,9 @@ def test_its_layers_are_one_block(tiny):
 
 def test_it_says_what_the_config_says(tiny):
     assert (tiny.architecture, tiny.precision, tiny.context_limit) == ("llama", "bf16", 128)
+    formats = {weight.dtype for _, op in tiny.ops() for weight in op.weights}
+    # Its own format is left to the workload; ids and the frequencies of the rotation keep theirs.
+    assert ([tensor.dtype for tensor in tiny.inputs], formats) == (["i64"], {None, "f32"})
     assert {str(size) for size in tiny.inputs[0].shape} == {"batch", "query"}
     assert coverage(tiny).share == 1
 

@@ -10,6 +10,15 @@ from inferometer.formats.networks.read import built
 pytest.importorskip("torch", reason="torch is not installed: no network is built")
 
 
+def test_a_package_is_installed_where_all_it_needs_is(monkeypatch):
+    there = set(read.PACKAGES["timm"].needs)
+    assert len(there) > 1
+    monkeypatch.setattr(read, "find_spec", lambda name: SimpleNamespace() if name in there else None)
+    assert (read.installed("timm"), read.installed("nobody's")) == (True, False)
+    there.pop()
+    assert not read.installed("timm")
+
+
 def test_timm_builds_for_a_size_where_it_takes_one(monkeypatch):
     def create(name, **given):
         if name == "fixed" and given:

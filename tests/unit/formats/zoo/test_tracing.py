@@ -46,7 +46,7 @@ def test_the_batch_is_open_also_where_it_is_multiplied(torch, module):
 
     graph = traced(module, (torch.empty(MARK, 4, 8, 8, device="meta"),), name="small", trace=recorded)
     convolution = next(op for _, op in graph.ops() if op.kind == "convolution")
-    assert graph.inputs[0].shape == (BATCH, 4, 8, 8)
+    assert (graph.inputs[0].shape, graph.metadata) == ((BATCH, 4, 8, 8), {})
     assert convolution.inputs[0].shape == (BATCH * 4, 4, 4, 4)
     assert convolution.weights[0].dtype is None  # the workload decides
     assert graph.symbols == {"batch"}

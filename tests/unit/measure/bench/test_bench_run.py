@@ -2,6 +2,7 @@
 
 import errno
 import io
+import os
 from datetime import UTC, datetime
 from itertools import chain, repeat
 from pathlib import Path
@@ -14,7 +15,7 @@ from inferometer.cli.progress import progress_line, step_text
 from inferometer.core import Profile, Run
 from inferometer.core.codec import decode, encode
 from inferometer.core.errors import FormatError, GateError, InferometerError, SchemaError
-from inferometer.measure.bench import NoGuard, Plan, bench, bench_against, bench_commands
+from inferometer.measure.bench import NoGuard, Plan, bench, bench_against, bench_commands, files
 from inferometer.measure.bench.compare import compare
 from inferometer.measure.bench.files import load_profile, require_room, save_profile
 from inferometer.measure.bench.guard import Guard
@@ -169,12 +170,16 @@ def test_a_full_disk_leaves_what_was_there(tmp_path, monkeypatch):
     assert [file.name for file in tmp_path.iterdir()] == ["kept.json"]
 
 
-def test_a_place_that_cannot_be_written_is_refused_before_anything_is_measured(tmp_path):
+def test_a_place_that_cannot_be_written_is_refused_before_anything_is_measured(tmp_path, monkeypatch):
     with pytest.raises(InferometerError, match="is a folder"):
         require_room(tmp_path)
     (tmp_path / "file").write_text("x")
     with pytest.raises(InferometerError, match="cannot be made"):
         require_room(tmp_path / "file" / "inside.json")
+    monkeypatch.setattr(files.os, "access", lambda folder, how: (folder, how) != (tmp_path / "new", os.W_OK))
+    with pytest.raises(InferometerError, match="new may not be written to"):
+        require_room(tmp_path / "new" / "inside.json")
+    require_room(tmp_path / "other" / "inside.json")
 
 
 def test_the_card_has_the_time_its_spread_and_the_circumstances():

@@ -25,7 +25,7 @@ from inferometer.measure.run.ops import with_steps
 from inferometer.measure.run.order import TextOrder
 from inferometer.measure.run.raw import Generation, MemoryReadings, Raw, Resident, memory_over_time
 from inferometer.measure.run.spans import trace_of
-from inferometer.measure.run.texts import _instrumented_tokens, _shape
+from inferometer.measure.run.texts import _beside_run, _instrumented_tokens, _shape
 from inferometer.understand.view.dataflow import dataflow
 from inferometer.understand.view.profiles import closing_line, layer_table, measured_phase_table
 
@@ -216,3 +216,12 @@ def test_memory_over_time_and_its_peak_are_of_the_same_bytes():
     )
     assert memory_over_time(raw) == {0.0: 0, 0.1: 250}
     assert raw.memory.of_model(raw.memory.peak_bytes) == 250
+
+
+@pytest.mark.parametrize(
+    ("name", "layers", "beside"),
+    [("sample/argmax", (), True), ("write", (), True), ("read/x", (), True), ("run/x", (), False),
+     ("argmax", (), False), ("sample/argmax", ("lm_head",), False)],
+)  # fmt: skip
+def test_what_samples_or_reads_a_token_ran_beside_the_layers(name, layers, beside):
+    assert _beside_run(Kernel(name=name, kind="k", samples_s=(1.0,), layers=layers)) is beside

@@ -3,19 +3,26 @@
 import itertools
 import multiprocessing.process
 import os
+import pickle
 import signal
+import sys
 import tempfile
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from io import BytesIO
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
-from fakes.fake_runtime import write_arrays, write_text
+from fakes.fake_runtime import FakeClock, FakeRuntime, write_arrays, write_text
 from inferometer.engines.base import Target
 from inferometer.measure.bench.plan import Plan
+from inferometer.measure.run import against, isolate
+from inferometer.measure.run import arrays as arrays_measured
 from inferometer.measure.run.isolate import ChildLimits, isolated
+from inferometer.measure.run.model import MeasuredRun
 from inferometer.measure.run.order import MeasureOrder, TextOrder
 from inferometer.measure.run.raw import MOST
 from inferometer.measure.run.turns import Conductor, Turns
@@ -215,3 +222,42 @@ def test_turns_are_taken_however_deep_the_folder_for_temporary_files_lies(tmp_pa
         Turns(conductor.addresses()[0]).close()
         leading.result(timeout=120)
     conductor.stop()
+
+
+def test_a_child_is_out_of_reach_of_the_terminal_and_of_the_users_own_modules(monkeypatch, tmp_path):
+    started, given = [], BytesIO()
+    given.close = lambda: None
+
+    def popen(command, **more):
+        started.append((command, more))
+        return SimpleNamespace(stdin=given, stdout=BytesIO(), pid=1)
+
+    monkeypatch.setattr(isolate.subprocess, "Popen", popen)
+    child = isolate._Child(order="an order", log=tmp_path / "log")
+    ((command, more),) = started
+    assert command == [sys.executable, "-P", "-m", "inferometer.measure.run.child", str(tmp_path / "log")]
+    assert more["start_new_session"], "Ctrl-C of a terminal goes to all of a session"
+    assert (pickle.loads(given.getvalue()), child.answers.get(timeout=9)) == ("an order", None)  # noqa: S301 - just written
+
+
+@pytest.mark.parametrize("interrupted", [True, False])
+def test_runs_in_turns_that_were_interrupted_are_not_complete(monkeypatch, interrupted):
+    runs = iter([MeasuredRun(profiles=(), graph=None, raw=None, complete=True) for _ in range(2)])
+    monkeypatch.setattr(against, "measure_model", lambda _request, **_more: next(runs))
+    waited = against._wait_for
+    monkeypatch.setattr(against, "_wait_for", lambda futures, conductor: waited(futures, conductor) or interrupted)
+    conductor = SimpleNamespace(stop=lambda: None, conduct=lambda: None)
+    assert [run.complete for run in against._together([1, 2], conductor, None)] == [not interrupted] * 2
+
+
+def test_as_long_as_the_clean_steps_took_layers_are_timed(monkeypatch, tmp_path):
+    """Each sample is the time of one of `calls` calls."""
+    told, asked = {}, []
+    monkeypatch.setattr(arrays_measured, "_instrumented", lambda *_, seconds, clock: asked.append((seconds, clock)))
+    plan = Plan(warmup=1, runs=3, seconds=0.0, calls=4)
+    target = Target(path=write_arrays(tmp_path / "m.fake"), format="fake", sizes={"batch": 2})
+    order = MeasureOrder(runtime="fake", target=target, plan=plan, guarded=False)
+    arrays_measured.measure_arrays(order, FakeRuntime(clock=FakeClock()), told.__setitem__)
+    clean = told["clean"]
+    assert (len(clean.samples_s), clean.calls) == (3, 4)
+    assert [seconds for seconds, _ in asked] == [pytest.approx(4 * sum(clean.samples_s))]

@@ -25,8 +25,9 @@ ORDER = TextOrder(prompt=32, generate=11)
 class Engine:
     """Reads a prompt at 40 W and makes each token at 20 W; the sensor is read between the two, as a thread would."""
 
-    def __init__(self, machine, prefill_s, token_s, read=lambda: None):
+    def __init__(self, machine, prefill_s, token_s, read=lambda: None, *, token_w=20.0, encode_s=None):
         self.clock, self.prefill_s, self.token_s, self.read = machine.clock, prefill_s, token_s, read
+        self.token_w, self.encode_s = token_w, encode_s
         self.generations = 0
 
     def generate(self, order):
@@ -34,10 +35,13 @@ class Engine:
         return tuple(self._events(order))
 
     def _events(self, order):
-        yield self._event("prefill", self.prefill_s, 40.0, order.prompt)
+        if self.encode_s is not None:
+            yield self._event("encode", self.encode_s, 40.0, 1)
+        if self.prefill_s is not None:
+            yield self._event("prefill", self.prefill_s, 40.0, order.prompt)
         self.read()
         for _ in range(order.generate - 1):
-            yield self._event("token", self.token_s, 20.0, 1)
+            yield self._event("token", self.token_s, self.token_w, 1)
 
     def _event(self, kind, seconds, watts, tokens):
         start = self.clock.now
@@ -81,6 +85,29 @@ def test_tokens_that_are_little_beside_their_prompt_get_no_number():
     assert "decode" not in found.joules
     assert "too little beside its prompt" in found.facts.reason
     assert found.joules["prefill"] == pytest.approx(8.0)
+
+
+def test_generations_that_draw_less_than_their_prompts_alone_give_tokens_no_number():
+    """As a sensor may say whose readings drift."""
+    found = energy_of(machine := PoweredMachine(), Engine(machine, 0.01, 0.002, token_w=-1.0))
+    assert (set(found.joules), found.joules["prefill"]) == ({"prefill"}, pytest.approx(0.4))
+    assert "take too little energy beside its prompt" in found.facts.reason
+
+
+def test_an_engine_that_tells_of_no_prompt_has_the_energy_of_its_tokens_alone():
+    machine = PoweredMachine()
+    engine = Engine(machine, None, 0.002)
+    found = energy_of(machine, engine)
+    assert found.joules == {"decode": pytest.approx(0.04)}
+    assert engine.generations == 4 + 13, "the clean ones, and whole generations of 20 ms for a quarter of a second"
+
+
+@pytest.mark.parametrize("token_s", [0.002, 0.1])
+def test_of_a_model_with_an_encoder_no_energy_is_told(token_s):
+    machine = PoweredMachine()
+    engine = Engine(machine, 0.01, token_s, encode_s=0.5)
+    found = energy_of(machine, engine)
+    assert (found.joules, engine.generations) == ({}, 4)
 
 
 def test_an_engine_that_fails_meanwhile_keeps_its_times():

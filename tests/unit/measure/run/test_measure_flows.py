@@ -306,6 +306,7 @@ def test_memory_over_time_is_the_models_own():
     assert memory_over_time(replace(raw, memory=MemoryReadings())) == {}
     assert rest_of(1.0, 1.0 - 1e-13) == 0.0
     assert rest_of(1.0, 0.5) == 0.5
+    assert (rest_of(1e6, 1e6 - 2.0**-21), rest_of(2.0**-20, 2.0**-20 - 2.0**-40)) == (0.0, 2.0**-40)
 
 
 def test_a_text_has_as_many_tokens_as_were_read():

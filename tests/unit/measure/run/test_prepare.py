@@ -1,13 +1,16 @@
 """What a user calls a model becomes a file: made once for each config, size and seed, in a format the runtime opens."""
 
 import json
+from types import SimpleNamespace
 
 import pytest
 
 from fakes.fake_runtime import FakeRuntime
 from fakes.onnx_files import one_layer
 from inferometer.core.errors import FormatError
+from inferometer.engines.base import Capabilities
 from inferometer.formats.resolve import read
+from inferometer.measure.run import model_file
 from inferometer.measure.run.model_file import SyntheticWeights, prepare_model
 
 LLAMA = {
@@ -91,3 +94,28 @@ def test_a_tflite_file_is_one_whatever_it_is_called(tmp_path):
     assert read(source).metadata["format"] == "tflite"
     (tmp_path / "net.bin").write_bytes(source.read_bytes())
     assert read(tmp_path / "net.bin").metadata["format"] == "tflite"
+
+
+def test_a_model_that_an_installed_package_contains_is_that_file_where_its_format_is_opened(monkeypatch, tmp_path):
+    """The first by name; a runtime that takes no text opens it as arrays."""
+    for name in ("b.onnx", "a.onnx"):
+        (tmp_path / name).write_bytes(b"")
+    place = SimpleNamespace(submodule_search_locations=[str(tmp_path)])
+    monkeypatch.setattr(model_file, "_PACKAGED", {"some": ("package", "*.onnx", "onnx")})
+    monkeypatch.setattr(model_file, "find_spec", lambda module: place if module == "package" else None)
+    monkeypatch.setattr(model_file, "read", lambda path: f"graph of {path}")
+    monkeypatch.setattr(model_file, "is_generative", lambda _: True)
+
+    def found(name, *formats, text=False):
+        runtime = SimpleNamespace(formats=frozenset(formats), capabilities=Capabilities(text=text))
+        return model_file._packaged(name, runtime)
+
+    made = found("some", "onnx", "config")
+    assert (made.path, made.format, made.graph, made.text) == (
+        tmp_path / "a.onnx", "onnx", f"graph of {tmp_path / 'a.onnx'}", False,
+    )  # fmt: skip
+    assert made.notes == ("The weights are those of a.onnx, from the installed package package.",)
+    assert found("some", "onnx", text=True).text
+    assert found("some", "config") is found("other", "onnx") is None
+    place.submodule_search_locations = None
+    assert found("some", "onnx") is None

@@ -15,7 +15,8 @@ from inferometer.cli.measuring import ONCE, measurement_from
 from inferometer.core.errors import DomainError, FormatError
 from inferometer.core.profile import DeviceFacts, Headline, ModelFacts, Phase, Profile, Sustained
 from inferometer.core.workload import Workload
-from inferometer.measure.bench.compare import compare
+from inferometer.measure.bench.compare import compare, phase_times
+from inferometer.measure.run import sustained as lasting
 from inferometer.measure.run.raw import Resident
 from inferometer.measure.run.sustained import (
     cool_down,
@@ -158,6 +159,45 @@ def test_a_recorded_board_that_throttles_says_what_its_cooling_takes_away(tmp_pa
     assert fit.warms_s == pytest.approx(95, rel=0.2)
 
 
+def by_hand(path, *, warm=lambda at: 80.0 if at >= 20 else 50.0, slow=200):
+    """A step of 100 ms for 20 s and of `slow` ms for 20 s more, at 9 W and then 6 W; 2 W at rest, before it."""
+    rows = ["Latency_ms, time_s ,clock_mhz,temperature_c,power_mw,other"]
+    rows += [f",{at},,40,{milliwatts},x" for at, milliwatts in ((-3, 1000), (-2, 2000), (-1, 9000))]
+    rows += [f"{100 if at < 20 else slow},{at},{2400 if at < 20 else 1200},{warm(at)},{9000 if at < 20 else 6000},x"
+             for at in range(40)]  # fmt: skip
+    path.write_text("\n".join([*rows, "broken,40,,,", "100,,1,1,1,x", "nan,41,1,1,1,x"]), encoding="utf-8")
+    return read_record(path)
+
+
+def test_a_record_worked_out_by_hand(tmp_path):
+    """Forty rows over 39 s are twenty windows of 1.95 s; the eleventh is the first that is slower."""
+    found, idle_w = by_hand(tmp_path / "x.csv")
+    assert (found.span_s, idle_w, len(found.at_s), found.at_s[0], found.at_s[-1]) == (39.0, 2.0, 20, 1.95, 39.0)
+    assert (found.latency_s, found.changes_s, found.steady_after_s) == ((0.1,) * 10 + (0.2,) * 10, (19.5,), 19.5)
+    assert (found.first_s, found.steady_s, found.slower) == (0.1, 0.2, pytest.approx(1.0))
+    assert (found.clock_hz, found.temperature_c, found.power_w) == ((2.4e9, 1.2e9), (50.0, 80.0), (9.0, 6.0))
+    assert {each.name: (each.at_s[:2], each.values[0], each.values[-1]) for each in found.sensed} == {
+        "clock_hz": ((0.0, 1.0), 2.4e9, 1.2e9), "temperature_c": ((0.0, 1.0), 50.0, 80.0),
+        "power_w": ((0.0, 1.0), 9.0, 6.0),
+    }  # fmt: skip
+    fit = cooling_fit(found, idle_w=idle_w)  # until 19.5 s it drew 9 W and its temperature stayed
+    assert (fit.power_w, fit.idle_w, fit.cooling_w, fit.throttled, fit.warms_s) == (9.0, 2.0, 6.0, True, None)
+    assert (fit.resistance_c_per_w, cooling_fit(found).idle_w) == (0.0, 0.0)
+
+
+def test_a_limit_that_was_not_reached_is_as_many_watts_above_rest_as_it_is_degrees_above_the_start(tmp_path):
+    """Warming by 14 °C at 5.5 W above rest: from 50 °C to 90 °C it is 40 / 14 times 5.5 W."""
+    found, idle_w = by_hand(tmp_path / "x.csv", warm=lambda at: 50 + 14 * (1 - math.exp(-at / 5)), slow=100)
+    assert (found.changes_s, found.steady_after_s, found.slower) == ((), 0.0, 0.0)
+    fit = cooling_fit(found, idle_w=idle_w, limit_c=90.0)
+    assert (fit.power_w, fit.throttled) == (7.5, False)  # the median of all 40 s
+    assert fit.resistance_c_per_w == pytest.approx(14 / 5.5, rel=2e-3)
+    assert fit.cooling_w == pytest.approx(2 + 40 * 5.5 / 14, rel=2e-3)
+    assert fit.warms_s == pytest.approx(5, rel=0.03)
+    cold, idle_w = by_hand(tmp_path / "y.csv", warm=lambda _: 50.0, slow=100)
+    assert cooling_fit(cold, idle_w=idle_w, limit_c=90.0).cooling_w == 7.5, "it does not warm: all of it is taken away"
+
+
 def test_a_board_that_stays_below_its_limit_is_told_by_it(tmp_path):
     record(tmp_path / "fan.csv", resistance=4.0, limit=85.0)
     found, idle_w = read_record(tmp_path / "fan.csv")
@@ -191,6 +231,19 @@ def test_a_prediction_with_the_fitted_cooling_has_the_board_between_its_ends(tmp
     assert lasts["steady_after_s"] == pytest.approx(-95 * math.log(1 - 33 / (9.0 * 5.2)), rel=0.35)
 
 
+@pytest.mark.parametrize(("count", "disordered"), [(10, False), (9, False), (10, True)])
+def test_a_record_has_ten_rows_of_work_in_the_order_of_time(tmp_path, count, disordered):
+    at = [*range(count)] if not disordered else [*range(count - 2), count, count - 1]
+    (tmp_path / "x.csv").write_text(
+        "time_s,latency_s\n" + "\n".join(f"{second},0.1" for second in at), encoding="utf-8"
+    )
+    if count == 10 and not disordered:
+        assert read_record(tmp_path / "x.csv")[0].steady_s == 0.1
+        return
+    with pytest.raises(FormatError, match=f"has {count} rows with a time and a latency, and 10 in the order"):
+        read_record(tmp_path / "x.csv")
+
+
 @pytest.mark.parametrize(
     ("text", "told"),
     [("", "columns are none"), ("a,b\n1,2\n", "no record of a long run"), ("time_s,latency_s\n1,0.1\n", "1 rows")],
@@ -207,7 +260,11 @@ def test_what_lasts_is_what_two_long_runs_are_compared_by():
     quick = with_sustained(measured(noisy(9000, 0.035)), 600.0, {})
     slowed = with_sustained(measured(THROTTLED), 600.0, {})
     found = compare(quick, slowed)
-    assert (found.metric, found.main.verdict) == ("sustained", "slower")
+    assert (found.metric, found.main.verdict, found.main.test) == ("sustained", "slower", "Mann–Whitney")
+    lasts = slowed.sustained
+    late = tuple(time_s for at, time_s in zip(lasts.at_s, lasts.latency_s, strict=True) if at > lasts.steady_after_s)
+    assert 0 < len(late) < len(lasts.at_s)
+    assert phase_times(slowed)[None, "sustained"].samples == late
     assert found.main.ratio == pytest.approx(41 / 35, rel=0.01)
     assert compare(measured(THROTTLED), slowed).metric == "latency", "one of them was not watched"
 
@@ -224,6 +281,30 @@ def test_the_machine_rests_until_it_no_longer_becomes_cooler():
     assert "still cooling" in told
     with pytest.raises(DomainError, match="No temperature can be read here"):
         cool_down(20, None)
+
+
+def test_what_can_be_read_here_is_read_in_whole_numbers(monkeypatch):
+    def place(**facts):
+        return SimpleNamespace(**{"current": None, "high": None, "critical": None, **facts})
+
+    chips = {
+        "a": [place(current=41.2, high=95.0), place()],
+        "b": [place(current=55.25, critical=90.0), place(high=-1.0)],
+    }
+    monkeypatch.setattr(lasting, "energy_meter", lambda _: SimpleNamespace(channels=()))
+    monkeypatch.setattr(lasting, "psutil", SimpleNamespace(
+        cpu_freq=lambda: SimpleNamespace(current=2400.5), sensors_temperatures=lambda: chips,
+    ))  # fmt: skip
+    readers = lasting.sensor_readers()
+    assert {name: read() for name, read in readers.items()} == {"clock_hz": 2_400_500_000, "temperature_c": 55_250}
+    assert lasting.hottest_limit() == 90.0
+    chips.clear()
+    assert (list(lasting.sensor_readers()), lasting.hottest_limit()) == (["clock_hz"], None)
+    for cpu_freq in (lambda: None, lambda: SimpleNamespace(current=0.0)):
+        monkeypatch.setattr(lasting, "psutil", SimpleNamespace(cpu_freq=cpu_freq))
+        assert (lasting.sensor_readers(), lasting.hottest_limit()) == ({}, None)
+    monkeypatch.setattr(lasting, "psutil", SimpleNamespace())
+    assert lasting.sensor_readers() == {}
 
 
 def test_power_is_what_channels_say_and_how_far_counters_move():

@@ -93,7 +93,7 @@ def _interleaved(block: Block, stem: str) -> int:
 
 def _stored(block: Block, op: Op, stem: str, weight: Weight) -> tuple[int, ...]:
     """GGUF's shape: [out, in] always, no axes of size one, Mamba-2's vectors as it wants them."""
-    if op.get("layout") == "in_out" and len(weight.shape) == 2:
+    if op.get("layout") == "in_out":
         return weight.shape[::-1]
     if stem == "ssm_norm":
         groups = next(other["groups"] for other in block.ops if other.kind == "ssm_scan")
