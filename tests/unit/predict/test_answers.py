@@ -88,7 +88,8 @@ NARROW = replace(CALIBRATION, tables=(
 
 
 PUBLISHED = Calibration(
-    device="machine", runtime="torch-graph", dtype="bf16", created="2026-11-16", unit="gpu", steps=12, fitted_on=("one", "another"),
+    device="machine", runtime="torch-graph", dtype="bf16", created="2026-11-16", unit="gpu", steps=12,
+    fitted_on=("one", "another"),
     parameters=dict.fromkeys(PARAMETERS, 0.4), residuals={"step": 0.15},
 )  # fmt: skip
 # Of an engine's kernels, which differ from family to family: what each takes is told apart.

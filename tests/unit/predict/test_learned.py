@@ -94,6 +94,7 @@ def test_lines_of_another_machine_setting_or_calibration_are_not_used(given):
     asked = question("resnet18")
     plain = forward_s(asked)
     steps = learned.learned_steps(profile_of(asked, 2.0), replace(asked, learned=False))
+    assert [each.phase for each in steps] == ["forward"], "loading is a phase too, and repeats in no run"
     path = learned.learned_file(asked.device.name, "onnxruntime")
     learned.keep_learned(path, [replace(each, **given) for each in steps])
     assert forward_s(asked) == plain

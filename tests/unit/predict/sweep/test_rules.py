@@ -10,6 +10,8 @@ import pytest
 
 from inferometer import predict
 from inferometer.core.errors import DomainError, InferometerError
+from inferometer.core.workload import Workload
+from inferometer.predict.answer import predict_graph
 from inferometer.predict.options import HostCosts, Hosting, Options
 from inferometer.predict.sweep import Rows, answer, evaluate, grid, group, run_study, serving, study_of
 from inferometer.predict.sweep.answer import _fits
@@ -111,6 +113,30 @@ def test_a_phase_that_no_row_has_is_not_priced(monkeypatch, asked, phases):
     monkeypatch.setattr(group, "price_points", noted)
     run_study(small(**asked))
     assert {*priced} == phases
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        Options(),
+        Options(cached_prefix=16),
+        Options(host=HostCosts(tokenise_s_per_token=1e-6)),
+        Options(host=HostCosts(detokenise_s_per_token=1e-6)),
+    ],
+    ids=["plain", "prefix", "tokenise", "detokenise"],
+)
+def test_a_row_that_cannot_be_says_what_predict_says(options):
+    sizes = {"prompt": [None, 16, 17, 600, 10_000], "generate": [None, 0, 9], "context": [None, 100, 20_000]}
+    asked = {"models": [graph("smollm2-135m")], "devices": [device()], "runtimes": "ideal", **sizes}
+    for row, values in zip(run_study(study_of(asked, options=options)), product(*sizes.values()), strict=True):
+        workload = Workload(**dict(zip(sizes, values, strict=True)))
+        try:
+            found = predict_graph(graph("smollm2-135m"), device(), runtime="ideal", workload=workload, options=options)
+        except DomainError as error:
+            assert row["reason"] == str(error), values
+        else:
+            assert row["reason"] is None, values
+            assert row["tpot_s"] == (found.summary.tpot_s and pytest.approx(found.summary.tpot_s)), values
 
 
 # Rows
