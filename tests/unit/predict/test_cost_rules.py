@@ -133,7 +133,6 @@ def test_an_inventory_knows_the_parameters_before_the_sizes():
     assert [layer.flops is None for layer in found.layers] == [False, True], "an op of fixed sizes keeps its work"
     assert [str(size) for size in found.open] == ["rows (input x, axis 0)"]
     assert inventory(graph, Binding(sizes={"rows": 2})).open == ()
-    stretched = replace(
-        graph, blocks=(Block(name="b", ops=(linear("l", *fixed.weights, weight("v", Symbol("rows"), 4)),)),)
-    )
-    assert [layer.parameters for layer in inventory(stretched, Binding(sizes={"rows": 2})).layers] == [24]
+    stretched = linear("l", *fixed.weights, weight("v", Symbol("rows"), 4))
+    graph = replace(graph, blocks=(Block(name="b", ops=(stretched,)),))
+    assert [layer.parameters for layer in inventory(graph, Binding(sizes={"rows": 2})).layers] == [24]
