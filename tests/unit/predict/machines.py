@@ -3,6 +3,7 @@
 import pytest
 
 from inferometer.core import Device, Link, Memory, Sourced
+from inferometer.predict.basis.engine_tables import calibrating
 from inferometer.predict.price import deviations
 
 
@@ -48,3 +49,9 @@ def without_fit(monkeypatch):
     deviations._fitted.cache_clear()
     yield
     deviations._fitted.cache_clear()
+
+
+@pytest.fixture(autouse=True)
+def without_tables(monkeypatch):
+    """Serving engines by the forms of their kernels, whether the package with their tables is installed or not."""
+    monkeypatch.setattr(calibrating, "tables_folder", lambda: None)
