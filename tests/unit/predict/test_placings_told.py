@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from inferometer.known import device
+from inferometer.predict import placing
 from inferometer.predict.ask import ask
 from inferometer.predict.basis.engine_tables import calibrating
 from inferometer.predict.placing import _weights, can_i_run
@@ -18,6 +19,7 @@ from inferometer.predict.price import deviations
 from unit.predict.machines import stated, without_fit, without_tables  # noqa: F401 - the last two are used by being here
 
 TOLD = Path(__file__).parent / "placings.json"
+FORMS = ("f16", "q5_k", "q2_k")
 HOST = "amd-ryzen-9-9950x"
 
 
@@ -46,6 +48,11 @@ CASES = {
 }  # fmt: skip
 
 
+@pytest.fixture(autouse=True)
+def few_forms(monkeypatch):
+    monkeypatch.setattr(placing, "_GGUF", FORMS)
+
+
 def answer(name):
     model, asked = CASES[name]
     plain = can_i_run(model, **asked).document()
@@ -72,5 +79,6 @@ if __name__ == "__main__":
     nothing = deviations.Deviations(made="", base={}, covered={}, levels={}, variances={})
     deviations.known_deviations = lambda **_: nothing
     calibrating.tables_folder = lambda: None
+    placing._GGUF = FORMS
     told = {name: answer(name) for name in CASES}
     TOLD.write_text("{\n" + ",\n".join(f" {json.dumps(k)}: {json.dumps(v)}" for k, v in told.items()) + "\n}\n")
