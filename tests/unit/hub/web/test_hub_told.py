@@ -13,15 +13,18 @@ import tempfile
 from contextlib import contextmanager
 from html.parser import HTMLParser
 from pathlib import Path
+from socket import gethostname
 
 import pytest
 
 from fakes.load_profiles import sweep_profile
+from inferometer.known.machine.detect.identity import this_machine
 from inferometer.predict.basis.engine_tables import calibrating
 from inferometer.predict.price import deviations
 from inferometer.predict.verbs import predict
 from inferometer.store.queue.fleet import Fleet
 from inferometer.store.queue.values import NewDevice
+from inferometer.version import __version__
 from unit.formats.listing import cases_in, rewrite
 from unit.hub.web.samples import decoder, hub, network
 from unit.predict.machines import without_fit, without_tables  # noqa: F401 - used by being here
@@ -100,6 +103,8 @@ def told(case, client, names):
         lines = [line.replace(run, name) for line in lines]
     for pattern, instead in MASKS:
         lines = [pattern.sub(instead, line) for line in lines]
+    own = {this_machine().name, gethostname()}
+    lines = ["HOST" if line in own else line.replace(__version__, "VERSION") for line in lines]
     status = [] if response.status_code == 200 else [f"status {response.status_code}"]
     return status + [line.rstrip() for line in lines if line.strip()]
 
