@@ -22,6 +22,7 @@ from inferometer.predict.basis import calibrations, learned
 from inferometer.predict.basis.calibrations import CalibrationChoice, HostSetup
 from inferometer.predict.basis.files import own_folder, write_calibration
 from inferometer.predict.basis.roof import roof_for
+from inferometer.predict.options import Options
 from inferometer.predict.question import CalibrationChoices, Question
 
 QUIET = Environment(disturbed=False, threads=2)
@@ -94,10 +95,16 @@ def test_lines_of_another_machine_setting_or_calibration_are_not_used(given):
     asked = question("resnet18")
     plain = forward_s(asked)
     steps = learned.learned_steps(profile_of(asked, 2.0), replace(asked, learned=False))
-    assert [each.phase for each in steps] == ["forward"], "loading is a phase too, and repeats in no run"
     path = learned.learned_file(asked.device.name, "onnxruntime")
     learned.keep_learned(path, [replace(each, **given) for each in steps])
     assert forward_s(asked) == plain
+
+
+def test_what_happens_once_teaches_nothing():
+    asked = question("resnet18", options=Options(storage_bytes_per_s=1e9))
+    profile = profile_of(asked, 2.0)
+    assert {phase.name for phase in profile.phases} == {"load", "forward"}
+    assert [each.phase for each in learned.learned_steps(profile, asked)] == ["forward"]
 
 
 def test_a_catalog_device_is_never_corrected_by_this_machine():
