@@ -1,6 +1,6 @@
 """Where the layers of models lie that do not fit, and how fast they then are: form by form, as it was.
 
-`placings.json` has the answers: `python tests/unit/predict/test_placings_told.py` writes them anew (with src and tests
+`placings_told.json` has the answers: `python tests/unit/predict/test_placings_told.py` writes them anew (with src and tests
 on the path). A change of a rule shows there as the numbers it changes: read them before committing them.
 """
 
@@ -18,7 +18,7 @@ from inferometer.predict.placing import _weights, can_i_run
 from inferometer.predict.price import deviations
 from unit.predict.machines import stated, without_fit, without_tables  # noqa: F401 - the last two are used by being here
 
-TOLD = Path(__file__).parent / "placings.json"
+TOLD = Path(__file__).parent / "placings_told.json"
 FORMS = ("f16", "q5_k", "q2_k")
 HOST = "amd-ryzen-9-9950x"
 

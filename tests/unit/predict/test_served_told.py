@@ -1,6 +1,6 @@
 """What is answered of served models, number by number: steps, memory, users, drafts, and ranks that share experts.
 
-`served.json` has the answers: `python tests/unit/predict/test_served_told.py` writes them anew (with src and tests on
+`served_told.json` has the answers: `python tests/unit/predict/test_served_told.py` writes them anew (with src and tests on
 the path). A change of a rule shows there as the numbers it changes: read them before committing them.
 """
 
@@ -19,7 +19,7 @@ from inferometer.predict.served.steady import Traffic
 from inferometer.predict.served.step import PromptChunk
 from unit.predict.machines import without_fit, without_tables  # noqa: F401 - used by being here
 
-TOLD = Path(__file__).parent / "served.json"
+TOLD = Path(__file__).parent / "served_told.json"
 SIZES = {"prompt": 700, "generate": 90}
 H100 = {"on": "nvidia-h100-sxm", "runtime": "vllm"}
 L4 = {"on": "nvidia-l4", "runtime": "vllm"}
