@@ -1,7 +1,7 @@
 """Where the layers of models lie that do not fit, and how fast they then are: form by form, as it was.
 
-`placings_told.json` has the answers: `python tests/unit/predict/test_placings_told.py` writes them anew (with src and tests
-on the path). A change of a rule shows there as the numbers it changes: read them before committing them.
+`placings_told.json` has the answers: `python tests/unit/predict/test_placings_told.py` writes them anew (with src and
+tests on the path). A change of a rule shows there as the numbers it changes: read them before committing them.
 """
 
 import json

@@ -1,7 +1,7 @@
 """What is answered of served models, number by number: steps, memory, users, drafts, and ranks that share experts.
 
-`served_told.json` has the answers: `python tests/unit/predict/test_served_told.py` writes them anew (with src and tests on
-the path). A change of a rule shows there as the numbers it changes: read them before committing them.
+`served_told.json` has the answers: `python tests/unit/predict/test_served_told.py` writes them anew (with src and
+tests on the path). A change of a rule shows there as the numbers it changes: read them before committing them.
 """
 
 import json
