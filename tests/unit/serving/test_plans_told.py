@@ -1,7 +1,7 @@
 """Whole plans, number by number and word by word: each asks for something that no other does.
 
-`plans.json` has the answers: `python tests/unit/serving/test_plans_told.py` writes them anew (with src and tests on the
-path). A change of a rule shows there as the numbers it changes: read them before committing them.
+`plans_told.json` has the answers: `python tests/unit/serving/test_plans_told.py` writes them anew (with src and tests on
+the path). A change of a rule shows there as the numbers it changes: read them before committing them.
 """
 
 import json
@@ -24,7 +24,7 @@ from inferometer.serving.plans.search import plan
 from unit.predict.machines import without_fit, without_tables  # noqa: F401 - used by being here
 from unit.serving.simulate.test_simulations_told import near, rounded
 
-TOLD = Path(__file__).parent / "plans.json"
+TOLD = Path(__file__).parent / "plans_told.json"
 GOALS = (Objective(metric="ttft", limit_s=0.8, share=0.95), Objective(metric="tpot", limit_s=0.04, share=0.95))
 PLACES = np.arange(200)
 TRACE = RequestTrace(

@@ -1,7 +1,8 @@
 """Whole simulations, number by number: each asks for something that no other does, of the same few requests.
 
-`simulations.json` has the answers: `python tests/unit/serving/simulate/test_simulations_told.py` writes them anew (with
-src and tests on the path). A change of a rule shows there as the numbers it changes: read them before committing them.
+`simulations_told.json` has the answers: `python tests/unit/serving/simulate/test_simulations_told.py` writes them anew
+(with src and tests on the path). A change of a rule shows there as the numbers it changes: read them before committing
+them.
 """
 
 import json
@@ -31,7 +32,7 @@ from inferometer.serving.simulate.run import simulate
 from inferometer.serving.simulate.service import Scaling
 from unit.predict.machines import without_fit, without_tables  # noqa: F401 - used by being here
 
-TOLD = Path(__file__).parent / "simulations.json"
+TOLD = Path(__file__).parent / "simulations_told.json"
 COUNT = 90
 PLACES = np.arange(COUNT)
 # Lengths and times that follow no pattern, and no generator whose stream may change.
