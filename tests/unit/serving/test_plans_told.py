@@ -1,7 +1,7 @@
 """Whole plans, number by number and word by word: each asks for something that no other does.
 
-`plans_told.json` has the answers: `python tests/unit/serving/test_plans_told.py` writes them anew (with src and tests on
-the path). A change of a rule shows there as the numbers it changes: read them before committing them.
+`plans_told.json` has the answers: `python tests/unit/serving/test_plans_told.py` writes them anew (with src and tests
+on the path). A change of a rule shows there as the numbers it changes: read them before committing them.
 """
 
 import json
