@@ -1,16 +1,19 @@
 """Where files go, what is said of a run that was stored, and names that commands share."""
 
 import socket
+from io import StringIO
 from types import SimpleNamespace
 
 import pytest
 
 from inferometer.cli import COMMANDS, front_page
-from inferometer.cli.commands import accuracy, load, profile
+from inferometer.cli.commands import accuracy, compare, load, profile
 from inferometer.cli.run import run
 from inferometer.cli.storing import print_run_link
 from inferometer.core.errors import DomainError
 from inferometer.serving.load.run import LoadProgress
+from inferometer.store import open_store
+from unit.store.profiles import profile as stored_profile
 
 
 def test_a_file_that_can_be_written_again_makes_no_folders(tmp_path, capsys):
@@ -88,3 +91,30 @@ def test_a_table_to_judge_needs_to_be_named(words, capsys):
 def test_a_reference_model_needs_an_engine_to_run_it(capsys):
     assert run(["profile", "resnet18", "--reference", "resnet34"]) == 2
     assert "there is no runtime to run it" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("verdict", "sure", "told"),
+    [("undecided", True, True), ("undecided", False, True), ("slower", False, True), ("slower", True, False)],
+)
+def test_a_condition_that_nobody_can_check_is_told_where_there_is_one(verdict, sure, told, monkeypatch, capsys):
+    monkeypatch.setattr("inferometer.measure.bench.gate.failed", lambda _gates, _comparison: [])
+    comparison = SimpleNamespace(b="new", metric="latency", main=SimpleNamespace(verdict=verdict, sure=sure))
+    compare.hold_gates(("a gate",), [comparison])
+    assert ("new: not sure, so conditions on latency were not checked" in capsys.readouterr().err) == told
+    compare.hold_gates((), [comparison])
+    assert capsys.readouterr().err == ""
+
+
+@pytest.mark.parametrize(("answer", "left"), [("n\n", 1), ("\n", 1), ("y\n", 0)])
+def test_on_a_terminal_runs_are_deleted_where_the_answer_is_yes(answer, left, own_data, monkeypatch, capsys):
+    with open_store(own_data / "runs.db") as store:
+        store.add(stored_profile(1), name="mine")
+    typed = StringIO(answer)
+    typed.isatty = lambda: True
+    monkeypatch.setattr("sys.stdin", typed)
+    code = run(["runs", "delete", "mine"])
+    assert "(mine)?" in capsys.readouterr().err
+    assert (code == 0) == (left == 0)
+    with open_store(own_data / "runs.db") as store:
+        assert len(store.list().rows) == left
