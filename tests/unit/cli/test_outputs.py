@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import pytest
 
 from inferometer.cli import COMMANDS, front_page
-from inferometer.cli.commands import accuracy, compare, load, profile
+from inferometer.cli.commands import accuracy, compare, explain, load, profile
 from inferometer.cli.run import run
 from inferometer.cli.storing import print_run_link
 from inferometer.core.errors import DomainError
@@ -118,3 +118,14 @@ def test_on_a_terminal_runs_are_deleted_where_the_answer_is_yes(answer, left, ow
     assert (code == 0) == (left == 0)
     with open_store(own_data / "runs.db") as store:
         assert len(store.list().rows) == left
+
+
+def test_what_was_tried_is_not_suggested_again(monkeypatch):
+    lines = ["inferometer explain r1 --try", "inferometer prepare net --for x", "--try what it says"]
+    monkeypatch.setattr("inferometer.understand.explanation.explanation_document", lambda _: {"next": lines, "run": 1})
+    monkeypatch.setattr("inferometer.understand.residual.residual_documents", lambda profile: [profile])
+    monkeypatch.setattr("inferometer.understand.trying.trial_document", list)
+    explanation = SimpleNamespace(profile="p")
+    assert explain._document(explanation, ()) == {"next": lines, "run": 1, "residual": ["p"]}
+    tried = {"next": lines[1:], "run": 1, "residual": ["p"], "tried": ["a trial"]}
+    assert explain._document(explanation, ("a trial",)) == tried
