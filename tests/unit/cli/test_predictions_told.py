@@ -11,11 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from inferometer.predict.basis.engine_tables import calibrating
-from inferometer.predict.price import deviations
 from unit.cli import test_commands_told as commands
 from unit.formats.listing import cases_in, rewrite
-from unit.predict.machines import without_fit, without_tables  # noqa: F401 - used by being here
+from unit.predict.machines import priors_alone, take_fits_away  # noqa: F401 - `priors_alone` is used by being here
 
 TOLD = Path(__file__).parent / "predictions_told.txt"
 EXPECTED = cases_in(TOLD) if TOLD.exists() else {}
@@ -62,9 +60,7 @@ def test_a_command_says_what_is_written_below_it(start, case):
 
 
 if __name__ == "__main__":
-    nothing = deviations.Deviations(made="", base={}, covered={}, levels={}, variances={})
-    deviations.known_deviations = lambda **_: nothing
-    calibrating.tables_folder = lambda: None
+    take_fits_away()
     with tempfile.TemporaryDirectory() as beside:
         made(Path(beside, "start"))
         os.environ["INFEROMETER_CACHE"] = str(Path(beside, "cache"))  # noqa: TID251 - for the commands

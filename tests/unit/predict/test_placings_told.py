@@ -13,10 +13,8 @@ import pytest
 from inferometer.known import device
 from inferometer.predict import placing
 from inferometer.predict.ask import ask
-from inferometer.predict.basis.engine_tables import calibrating
 from inferometer.predict.placing import _weights, can_i_run
-from inferometer.predict.price import deviations
-from unit.predict.machines import stated, without_fit, without_tables  # noqa: F401 - the last two are used by being here
+from unit.predict.machines import priors_alone, stated, take_fits_away  # noqa: F401 - `priors_alone` is used by being here
 
 TOLD = Path(__file__).parent / "placings_told.json"
 FORMS = ("f16", "q5_k", "q2_k")
@@ -76,9 +74,7 @@ def test_the_weights_of_all_ops_are_those_of_the_model_however_many_stacks_its_l
 
 
 if __name__ == "__main__":
-    nothing = deviations.Deviations(made="", base={}, covered={}, levels={}, variances={})
-    deviations.known_deviations = lambda **_: nothing
-    calibrating.tables_folder = lambda: None
+    take_fits_away()
     placing._GGUF = FORMS
     told = {name: answer(name) for name in CASES}
     TOLD.write_text("{\n" + ",\n".join(f" {json.dumps(k)}: {json.dumps(v)}" for k, v in told.items()) + "\n}\n")

@@ -11,13 +11,11 @@ from pathlib import Path
 import pytest
 
 from inferometer.predict.ask import ask, model_graph
-from inferometer.predict.basis.engine_tables import calibrating
 from inferometer.predict.options import Hosting, Options, Speculative
-from inferometer.predict.price import deviations
 from inferometer.predict.served import question as serving
 from inferometer.predict.served.steady import Traffic
 from inferometer.predict.served.step import PromptChunk
-from unit.predict.machines import without_fit, without_tables  # noqa: F401 - used by being here
+from unit.predict.machines import priors_alone, take_fits_away  # noqa: F401 - `priors_alone` is used by being here
 
 TOLD = Path(__file__).parent / "served_told.json"
 SIZES = {"prompt": 700, "generate": 90}
@@ -102,8 +100,6 @@ def test_an_engine_without_rules_of_serving_takes_its_kernels_and_nothing_beside
 
 
 if __name__ == "__main__":
-    nothing = deviations.Deviations(made="", base={}, covered={}, levels={}, variances={})
-    deviations.known_deviations = lambda **_: nothing
-    calibrating.tables_folder = lambda: None
+    take_fits_away()
     told = {name: answer(name) for name in CASES}
     TOLD.write_text("{\n" + ",\n".join(f" {json.dumps(k)}: {json.dumps(v)}" for k, v in told.items()) + "\n}\n")

@@ -14,14 +14,12 @@ import pytest
 from inferometer.core.served import Objective
 from inferometer.core.traffic.lengths import Lengths
 from inferometer.core.traffic.traces import RequestTrace
-from inferometer.predict.basis.engine_tables import calibrating
 from inferometer.predict.options import Battery, Hosting, Options
-from inferometer.predict.price import deviations
 from inferometer.serving.plans.asked import Drafting, EdgeAsked, PlanSearch
 from inferometer.serving.plans.edge import EdgeSearch, edge_plans
 from inferometer.serving.plans.regions import Region, plan_regions
 from inferometer.serving.plans.search import plan
-from unit.predict.machines import without_fit, without_tables  # noqa: F401 - used by being here
+from unit.predict.machines import priors_alone, take_fits_away  # noqa: F401 - `priors_alone` is used by being here
 from unit.serving.simulate.test_simulations_told import near, rounded
 
 TOLD = Path(__file__).parent / "plans_told.json"
@@ -102,9 +100,7 @@ def test_a_plan_is_as_it_was(name):
 
 
 if __name__ == "__main__":
-    nothing = deviations.Deviations(made="", base={}, covered={}, levels={}, variances={})
-    deviations.known_deviations = lambda **_: nothing
-    calibrating.tables_folder = lambda: None
+    take_fits_away()
     made = {}
     for name, answer in answers().items():
         made[name] = plain(answer())

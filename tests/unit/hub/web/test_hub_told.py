@@ -19,15 +19,13 @@ import pytest
 
 from fakes.load_profiles import sweep_profile
 from inferometer.known.machine.detect.identity import this_machine
-from inferometer.predict.basis.engine_tables import calibrating
-from inferometer.predict.price import deviations
 from inferometer.predict.verbs import predict
 from inferometer.store.queue.fleet import Fleet
 from inferometer.store.queue.values import NewDevice
 from inferometer.version import __version__
 from unit.formats.listing import cases_in, rewrite
 from unit.hub.web.samples import decoder, hub, network
-from unit.predict.machines import without_fit, without_tables  # noqa: F401 - used by being here
+from unit.predict.machines import priors_alone, take_fits_away  # noqa: F401 - `priors_alone` is used by being here
 
 TOLD = Path(__file__).parent / "hub_told.txt"
 EXPECTED = cases_in(TOLD) if TOLD.exists() else {}
@@ -110,13 +108,9 @@ def told(case, client, names):
 
 
 @pytest.fixture(scope="module")
-def here(tmp_path_factory):
-    with pytest.MonkeyPatch.context() as patch:
-        nothing = deviations.Deviations(made="", base={}, covered={}, levels={}, variances={})
-        patch.setattr(deviations, "known_deviations", lambda **_: nothing)
-        patch.setattr(calibrating, "tables_folder", lambda: None)
-        with seeded(tmp_path_factory.mktemp("told")) as made:
-            yield made
+def here(priors_alone, tmp_path_factory):  # noqa: F811 - the fixture
+    with seeded(tmp_path_factory.mktemp("told")) as made:
+        yield made
 
 
 @pytest.mark.parametrize("case", EXPECTED)
@@ -125,9 +119,7 @@ def test_an_address_shows_what_is_written_below_it(here, case):
 
 
 if __name__ == "__main__":
-    nothing = deviations.Deviations(made="", base={}, covered={}, levels={}, variances={})
-    deviations.known_deviations = lambda **_: nothing
-    calibrating.tables_folder = lambda: None
+    take_fits_away()
     with tempfile.TemporaryDirectory() as name:
         for variable in ("DATA", "CACHE"):
             os.environ[f"INFEROMETER_{variable}"] = str(Path(name, variable))  # noqa: TID251 - for the hub

@@ -22,15 +22,13 @@ from inferometer.core.traffic.lengths import Lengths
 from inferometer.core.traffic.traces import RequestTrace
 from inferometer.known import link
 from inferometer.predict.ask import ask, model_graph
-from inferometer.predict.basis.engine_tables import calibrating
 from inferometer.predict.options import Options, Speculative
-from inferometer.predict.price import deviations
 from inferometer.serving.load.plan import LoadPlan, LoadStep
 from inferometer.serving.simulate import run
 from inferometer.serving.simulate.plan import Lora, SimulationPlan, Vision
 from inferometer.serving.simulate.run import simulate
 from inferometer.serving.simulate.service import Scaling
-from unit.predict.machines import without_fit, without_tables  # noqa: F401 - used by being here
+from unit.predict.machines import priors_alone, take_fits_away  # noqa: F401 - `priors_alone` is used by being here
 
 TOLD = Path(__file__).parent / "simulations_told.json"
 COUNT = 90
@@ -197,9 +195,7 @@ def near(found, wanted):
 
 
 if __name__ == "__main__":
-    nothing = deviations.Deviations(made="", base={}, covered={}, levels={}, variances={})
-    deviations.known_deviations = lambda **_: nothing
-    calibrating.tables_folder = lambda: None
+    take_fits_away()
     run.MOST_KEPT, run._PART = 100, 50
     told = {name: answer(name) for name in PLANS}
     TOLD.write_text("{\n" + ",\n".join(f" {json.dumps(k)}: {json.dumps(v)}" for k, v in told.items()) + "\n}\n")
