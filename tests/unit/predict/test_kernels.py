@@ -8,6 +8,8 @@ import pytest
 
 from inferometer.core import Binding, Precision, Tensor
 from inferometer.core.calibration import KernelForm, KernelForms, KernelShares
+from inferometer.predict.basis.engine_tables import calibrating
+from inferometer.predict.basis.engine_tables.reading import ReadTables
 from inferometer.predict.parallel import Scale
 from inferometer.predict.price import kernel_floors as floors
 from inferometer.predict.price.kernel_floors import PeakRates
@@ -476,3 +478,25 @@ def test_what_lies_in_the_hosts_memory_or_is_of_no_family_has_no_kernel():
     for asked, kind in ((project("p", "x", "y", 128, 256), "linear"), (experts(), "experts"),
                         (attend("a", heads=8, kv_heads=2, head_dim=16), "attention")):  # fmt: skip
         assert kernel_curve(row(asked, kind), "decode", {}, binding()) is None
+
+
+@pytest.mark.parametrize("count", [1, 3, 8, 17])
+def test_tables_that_are_kept_come_back_as_they_were_however_long_their_names_are(tmp_path, count):
+    """Arrays lie one behind the other in a file, each from a place that its numbers may be read at."""
+    points = {"rows": range(count), "devices": range(5, 5 + count)}
+    words = [("a", "bfloat16", "w4a8_mxfp4_mxfp8")[place % 3] for place in range(count)]
+    made = table("gemm", points, [0.1 + 0.01 * place for place in range(count)], format=words, kv="fp8")
+    other = table("all_reduce", {"bytes": [7] * count}, [0.5] * count, residual=0.3)
+    tables = ReadTables(kernels={"gemm": made, "all_reduce": other}, versions={"gemm": "1"}, points=2 * count)
+    calibrating._keep(tmp_path / "x", tables)
+    found = calibrating._kept(tmp_path / "x")
+    assert (found.versions, found.points, [*found.kernels]) == ({"gemm": "1"}, 2 * count, ["gemm", "all_reduce"])
+    for name, one in tables.kernels.items():
+        back = found.kernels[name]
+        assert (back.family, back.residual, [*back.sizes], [*back.texts]) == (
+            one.family, one.residual, [*one.sizes], [*one.texts],
+        )  # fmt: skip
+        for part in ("sizes", "texts"):
+            for axis, values in getattr(one, part).items():
+                assert getattr(back, part)[axis].tolist() == values.tolist()
+        assert back.shares == pytest.approx(one.shares, rel=1e-6)
