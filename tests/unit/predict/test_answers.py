@@ -250,6 +250,7 @@ QUESTIONS = {  # name: graph, device, and what else is asked
     "a burning network": ("resnet", WARM, {"workload": Workload(batch=3, precision=BF16), "options": Options(
         cooling_w=9.0, frame_rate=2e4, place=Hosting(usd_per_hour=2.5, grid="eu", pue=1.3))}),
     "energy by its row": ("llama", THRIFTY, {"workload": lengths(parallel=Parallel(tp=2))}),
+    "cooled, of unknown power": ("llama", THRIFTY, {"workload": lengths(), "options": Options(cooling_w=5.0)}),
     "as its row states": ("llama", RATED, {"workload": lengths(parallel=Parallel(tp=2))}),
     "published": ("llama", GPU, {"workload": lengths(), "runtime": "torch-graph", "calibration": PUBLISHED}),
     "forms of kernels": ("qwen2_moe", GPU, {
