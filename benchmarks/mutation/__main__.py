@@ -36,7 +36,8 @@ SHARED = {
     "predict": (
         "property/test_price.py", "property/test_work_rules.py", "property/test_cost_floor.py",
         "golden/test_cost_devices.py", "golden/test_cost_encoder_decoder.py", "golden/test_predict.py",
-        "property/test_doors.py",
+        "property/test_doors.py", "unit/measure/run/test_sustained.py", "unit/cli/test_prediction_options.py",
+        "property/test_serving_steps.py", "unit/serving/simulate/test_gang.py", "unit/understand/test_beaten_roof.py",
     ),
     "measure/bench": ("property/test_bench_statistics.py",),
     "understand": ("golden/test_explain.py",),

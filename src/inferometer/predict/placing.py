@@ -275,7 +275,7 @@ def _weights(question: Question, wanted: Callable[[Any, Any], bool]) -> float:
     graph = with_overrides(question.graph, question.options.overrides)
     binding = with_formats(graph, bind(graph, question.workload, complete=False))
     sizes = {
-        tensor.name: binding.nbytes(tensor) * (block.count if "{}" in tensor.name else 1)
+        block.full_name(tensor.name): binding.nbytes(tensor) * (block.count if "{}" in tensor.name else 1)
         for block in graph.blocks
         for op in block.ops
         if wanted(block, op)
@@ -387,7 +387,8 @@ def split_layers(cards: Sequence[_Layers], count: int, away: int, on_host: int) 
                     continue
                 seconds, nbytes = cost(card, begin, end)
                 seconds += card.rest_s if begin < end == count else 0.0
-                if nbytes <= card.room and (begin not in found or seconds + later < found[begin][0]):
+                fits = begin == end or nbytes <= card.room  # with no layer a card needs no room for the head either
+                if fits and (begin not in found or seconds + later < found[begin][0]):
                     found[begin] = (seconds + later, (end - begin, *runs))
         best = found
     return best[on_host][1] if on_host in best else None

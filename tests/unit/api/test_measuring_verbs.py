@@ -17,7 +17,7 @@ from inferometer.measure.calibrate import from_table as calibrating
 from inferometer.measure.run.isolate import ChildLimits
 from inferometer.measure.run.model import MeasuredRun, MeasureRequest
 from inferometer.predict import published, published_rows
-from inferometer.predict.flags import options_from, parse_sizes
+from inferometer.predict.flags import options_from
 from inferometer.predict.options import Battery, EnergyCosts, Offload, Options
 from inferometer.understand.accuracy import edgeprofiler
 from inferometer.understand.accuracy.edgeprofiler import MODELS
@@ -466,10 +466,3 @@ def test_flags_are_set_above_those_before():
                   {"draft_length": 2}, {"acceptance": 0.5}, {"storage": "2s"}):  # fmt: skip
         with pytest.raises(DomainError):
             options_from(wrong)
-
-
-def test_sizes_are_whole_numbers_of_one_or_more():
-    assert parse_sizes(["a=1", "b=c=20"]) == {"a": 1, "b=c": 20}
-    for wrong in ("a", "=3", "a=", "a=0", "a=-1", "a=1.5"):
-        with pytest.raises(DomainError, match="is not a size"):
-            parse_sizes([wrong])

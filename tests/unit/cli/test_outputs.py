@@ -1,13 +1,19 @@
 """Where files go, what is said of a run that was stored, and names that commands share."""
 
 import socket
+from io import StringIO
 from types import SimpleNamespace
 
 import pytest
 
-from inferometer.cli.commands import profile
+from inferometer.cli import COMMANDS, front_page
+from inferometer.cli.commands import accuracy, compare, explain, load, profile
 from inferometer.cli.run import run
 from inferometer.cli.storing import print_run_link
+from inferometer.core.errors import DomainError
+from inferometer.serving.load.run import LoadProgress
+from inferometer.store import open_store
+from unit.store.profiles import profile as stored_profile
 
 
 def test_a_file_that_can_be_written_again_makes_no_folders(tmp_path, capsys):
@@ -40,3 +46,86 @@ def test_a_run_is_linked_where_a_hub_listens_and_else_it_is_said_how_to_see_it(l
 def test_a_measurement_takes_the_format_to_compute_in_by_the_name_that_a_prediction_has_for_it():
     asked = [option for option in profile.command.params if "--activations" in option.opts]
     assert [option.name for option in asked] == ["precision"]
+
+
+def test_every_summary_of_the_front_page_begins_in_one_column_beside_the_longest_name():
+    lines = [line for line in front_page().splitlines() if line.endswith(tuple(COMMANDS.values()))]
+    assert [line.split()[0] for line in lines] == [*COMMANDS]
+    starts = {line.index(COMMANDS[line.split()[0]]) for line in lines}
+    assert starts == {2 + max(map(len, COMMANDS)) + 2}
+
+
+@pytest.mark.parametrize(
+    ("done", "count", "rounds", "shown"),
+    [
+        (0, 8, 1, "a load " + 24 * "·" + "   0%  0 answered"),
+        (2, 8, 3, "a load round 2/3 " + 6 * "█" + 18 * "·" + "  25%  2 answered"),
+        (1200, 8, 1, "a load " + 24 * "█" + " 100%  1,200 answered"),
+        (5, 0, 1, "a load " + 24 * "·" + "   0%  5 answered"),
+    ],
+)
+def test_a_load_says_how_far_it_is(done, count, rounds, shown):
+    progress = LoadProgress(level="a load", round=2, rounds=rounds, done=done, count=count)
+    assert load._progress_text(progress) == shown
+
+
+def test_cases_are_those_of_the_device_and_the_runtime_that_were_asked_for():
+    cases = [
+        SimpleNamespace(device=device, runtime=runtime) for device, runtime in (("a", "x"), ("a", "y"), ("b", "z"))
+    ]
+    assert accuracy._select_cases(cases, None, None) == cases
+    assert accuracy._select_cases(cases, "a", None) == cases[:2]
+    assert accuracy._select_cases(cases, "a", "y") == cases[1:2]
+    with pytest.raises(DomainError, match=r"no measured cases of z on a.*There are cases of x, y"):
+        accuracy._select_cases(cases, "a", "z")
+    with pytest.raises(DomainError, match="no measured cases in this folder"):
+        accuracy._select_cases([], None, None)
+
+
+@pytest.mark.parametrize("words", [("--from-models", "3"), ("a.csv",)])
+def test_a_table_to_judge_needs_to_be_named(words, capsys):
+    assert run(["accuracy", *words]) == 2
+    assert "need --atlas" in capsys.readouterr().err
+
+
+def test_a_reference_model_needs_an_engine_to_run_it(capsys):
+    assert run(["profile", "resnet18", "--reference", "resnet34"]) == 2
+    assert "there is no runtime to run it" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("verdict", "sure", "told"),
+    [("undecided", True, True), ("undecided", False, True), ("slower", False, True), ("slower", True, False)],
+)
+def test_a_condition_that_nobody_can_check_is_told_where_there_is_one(verdict, sure, told, monkeypatch, capsys):
+    monkeypatch.setattr("inferometer.measure.bench.gate.failed", lambda _gates, _comparison: [])
+    comparison = SimpleNamespace(b="new", metric="latency", main=SimpleNamespace(verdict=verdict, sure=sure))
+    compare.hold_gates(("a gate",), [comparison])
+    assert ("new: not sure, so conditions on latency were not checked" in capsys.readouterr().err) == told
+    compare.hold_gates((), [comparison])
+    assert capsys.readouterr().err == ""
+
+
+@pytest.mark.parametrize(("answer", "left"), [("n\n", 1), ("\n", 1), ("y\n", 0)])
+def test_on_a_terminal_runs_are_deleted_where_the_answer_is_yes(answer, left, own_data, monkeypatch, capsys):
+    with open_store(own_data / "runs.db") as store:
+        store.add(stored_profile(1), name="mine")
+    typed = StringIO(answer)
+    typed.isatty = lambda: True
+    monkeypatch.setattr("sys.stdin", typed)
+    code = run(["runs", "delete", "mine"])
+    assert "(mine)?" in capsys.readouterr().err
+    assert (code == 0) == (left == 0)
+    with open_store(own_data / "runs.db") as store:
+        assert len(store.list().rows) == left
+
+
+def test_what_was_tried_is_not_suggested_again(monkeypatch):
+    lines = ["inferometer explain r1 --try", "inferometer prepare net --for x", "--try what it says"]
+    monkeypatch.setattr("inferometer.understand.explanation.explanation_document", lambda _: {"next": lines, "run": 1})
+    monkeypatch.setattr("inferometer.understand.residual.residual_documents", lambda profile: [profile])
+    monkeypatch.setattr("inferometer.understand.trying.trial_document", list)
+    explanation = SimpleNamespace(profile="p")
+    assert explain._document(explanation, ()) == {"next": lines, "run": 1, "residual": ["p"]}
+    tried = {"next": lines[1:], "run": 1, "residual": ["p"], "tried": ["a trial"]}
+    assert explain._document(explanation, ("a trial",)) == tried

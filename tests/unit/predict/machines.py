@@ -1,8 +1,12 @@
 """Devices with round numbers."""
 
+import sys
+
 import pytest
 
 from inferometer.core import Device, Link, Memory, Sourced
+from inferometer.core.kept import Kept
+from inferometer.predict.basis.engine_tables import calibrating
 from inferometer.predict.price import deviations
 
 
@@ -48,3 +52,34 @@ def without_fit(monkeypatch):
     deviations._fitted.cache_clear()
     yield
     deviations._fitted.cache_clear()
+
+
+@pytest.fixture(autouse=True, scope="module")
+def priors_alone():
+    """As `without_fit`, for devices of the catalog, and serving engines by the forms of their kernels.
+
+    What was answered of such devices before, by fits and tables, is forgotten; so is what is answered here.
+    """
+    with pytest.MonkeyPatch.context() as patch:
+        take_fits_away(patch.setattr)
+        yield
+    forget_answers()
+
+
+def take_fits_away(put=setattr):
+    nothing = deviations.Deviations(made="", base={}, covered={}, levels={}, variances={})
+    put(deviations, "known_deviations", lambda **_: nothing)
+    put(calibrating, "tables_folder", lambda: None)
+    forget_answers()
+
+
+def forget_answers():
+    """Empty whatever of ours keeps what was worked out before."""
+    for name, module in [*sys.modules.items()]:
+        if name.startswith(("inferometer.predict", "inferometer.serving", "inferometer.hub")):
+            for value in vars(module).values():
+                if isinstance(value, Kept):
+                    value._entries.clear()
+                    value._weight = 0
+                elif hasattr(value, "cache_clear"):
+                    value.cache_clear()

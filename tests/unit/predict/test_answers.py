@@ -15,19 +15,21 @@ from pathlib import Path
 import pytest
 
 from inferometer.core import Device, Memory
-from inferometer.core.calibration import Calibration, Utilisation
+from inferometer.core.calibration import Calibration, KernelForm, KernelForms, Utilisation
 from inferometer.core.codec import document
+from inferometer.core.device import DeviceShares
 from inferometer.core.workload import Parallel, Precision, Workload
 from inferometer.formats.huggingface import graph_from_config
 from inferometer.known.engines import runtime_effects
 from inferometer.predict.answer import predict_graph
 from inferometer.predict.options import Battery, EnergyCosts, HostCosts, Hosting, Offload, Options, Speculative
 from inferometer.predict.price import deviations
+from inferometer.predict.price.deviations import PARAMETERS
 from unit.predict.machines import WIRE, machine, stated, without_fit  # noqa: F401 - `without_fit` is used by being here
 
 TOLD = Path(__file__).parent / "answers.json"
 CONFIGS = Path(__file__).parents[2] / "data" / "huggingface"
-LEFT_OUT = ("provenance", "judged_by", "environment", "schema", "findings", "verification")
+LEFT_OUT = ("provenance", "judged_by", "environment", "schema", "verification")
 
 GPU = machine(
     peaks={"bf16": stated(2e10), "f32": stated(1e10), "i8": stated(4e10)}, idle_w=stated(7.0), launch_s=stated(1e-6),
@@ -83,6 +85,37 @@ NARROW = replace(CALIBRATION, tables=(
     table("vector", ("elements",), ((64.0, 128.0),), (0.05, 0.1)),
     table("attention", ("sequences", "keys"), ((2.0, 4.0), (4.0, 16.0)), (0.02, 0.03, 0.05, 0.08)),
 ), residuals={"linear": 0.08, "step": 0.04, "host": 0.2})  # fmt: skip
+
+
+PUBLISHED = Calibration(
+    device="machine", runtime="torch-graph", dtype="bf16", created="2026-11-16", unit="gpu", steps=12,
+    fitted_on=("one", "another"),
+    parameters=dict.fromkeys(PARAMETERS, 0.4), residuals={"step": 0.15},
+)  # fmt: skip
+# Of an engine's kernels, which differ from family to family: what each takes is told apart.
+FORMS = Calibration(
+    device="machine", runtime="vllm", dtype="bf16", created="2026-11-17", unit="gpu",
+    forms={
+        name: KernelForms(family=name, by_format={at: KernelForm(
+            compute_share=0.3 + 0.05 * number, memory_share=0.7 - 0.05 * number, ramp_s=(number + 1) * 1e-6,
+            each_s=number * 1e-12, uneven=0.1 * number, residual=0.05 + 0.01 * number,
+        )})
+        for number, (name, at) in enumerate((
+            ("gemm", "bfloat16"), ("attention.prefill", "bfloat16"), ("attention.decode", "bfloat16"),
+            ("experts", "bfloat16"), ("all_reduce", "2"), ("all_gather", "2"),
+        ))
+    },
+    factors={"kernels.decode": 1.3, "kernels.prefill": 1.1}, overheads={"context": stated(3e-9)},
+    residuals={"step.decode": 0.08},
+)  # fmt: skip
+WARM = replace(GPU, name="warm", cooling_w=stated(30.0), warms_s=stated(90.0), chip="a chip of two units")
+THRIFTY = replace(GPU, name="thrifty", power_w=None, idle_w=None, joules_per_flop=stated(2e-12),
+                  joules_per_byte=stated(4e-11), battery_j=stated(3e4))  # fmt: skip
+RATED = replace(GPU, name="rated", storage_bytes_per_s=stated(3e9), shares=DeviceShares(
+    compute=stated(0.45), memory=stated(0.65), storage=stated(0.8), host=stated(0.7), network=stated(0.6),
+))  # fmt: skip
+PADDED = replace(runtime_effects("torch-eager"), name="padded", reads=16, first_run=stated(12.0))
+APART = replace(runtime_effects("torch-eager"), name="apart", prompt="apart", logits="chunk")
 
 
 RESNET = {
@@ -201,6 +234,35 @@ QUESTIONS = {  # name: graph, device, and what else is asked
     "latent by two": ("deepseek_v3", GPU, {"workload": lengths(parallel=Parallel(tp=2)), "runtime": "torch-eager"}),
     "seen and told": ("qwen2_vl", GPU, {"workload": lengths(image=56), "runtime": "torch-graph"}),
     "second states": ("mamba2", TWO_CACHES, {"workload": lengths(), "runtime": "torch-eager"}),
+    "on two machines": ("llama", replace(GPU, peer_link=replace(WIRE, devices=2)), {
+        "workload": lengths(parallel=Parallel(tp=2, pp=3)),
+    }),
+    "over a link that is named": ("llama", replace(GPU, peer_link=replace(WIRE, devices=2)), {
+        "workload": lengths(parallel=Parallel(tp=2, pp=3)), "options": Options(link=SLOW_WIRE),
+    }),
+    "over the bus": ("llama", replace(GPU, peer_link=None), {"workload": lengths(parallel=Parallel(tp=2))}),
+    "over a link of unknown latency": ("llama", replace(GPU, peer_link=replace(WIRE, latency_s=None)), {
+        "workload": lengths(parallel=Parallel(tp=2, dp=3), batch=4),
+    }),
+    "cooled": ("llama", WARM, {"workload": lengths()}),
+    "cooled enough": ("resnet", WARM, {"workload": Workload(batch=3, precision=BF16), "options": Options(
+        cooling_w=99.0, frame_rate=30.0)}),
+    "a burning network": ("resnet", WARM, {"workload": Workload(batch=3, precision=BF16), "options": Options(
+        cooling_w=9.0, frame_rate=2e4, place=Hosting(usd_per_hour=2.5, grid="eu", pue=1.3))}),
+    "energy by its row": ("llama", THRIFTY, {"workload": lengths(parallel=Parallel(tp=2))}),
+    "cooled, of unknown power": ("llama", THRIFTY, {"workload": lengths(), "options": Options(cooling_w=5.0)}),
+    "as its row states": ("llama", RATED, {"workload": lengths(parallel=Parallel(tp=2))}),
+    "published": ("llama", GPU, {"workload": lengths(), "runtime": "torch-graph", "calibration": PUBLISHED}),
+    "forms of kernels": ("qwen2_moe", GPU, {
+        "workload": lengths(parallel=Parallel(tp=2)), "runtime": "vllm", "calibration": FORMS,
+        "options": Options(overlap=0.25),
+    }),
+    "padded to what was compiled": ("llama", GPU, {"workload": lengths(), "runtime": PADDED}),
+    "as long as what was compiled": ("llama", GPU, {"workload": lengths(prompt=32), "runtime": PADDED}),
+    "the last token apart": ("llama", GPU, {"workload": lengths(), "runtime": APART}),
+    "a recording": ("whisper", GPU, {
+        "workload": Workload(batch=1, prompt=4, generate=9, precision=BF16), "options": Options(audio_s=75.0),
+    }),
     "transformer of noise": ("flux", GPU, {
         "workload": Workload(image=96, precision=BF16), "options": Options(steps=3),
     }),
@@ -213,7 +275,7 @@ def told(profile):
     for made, phase in zip(plain["phases"], profile.phases, strict=True):
         made.pop("ops", None)
         made["by kind"] = {kind: summed([op for op in phase.ops if op.kind == kind]) for kind in kinds(phase)}
-    plain["notes"] = len(profile.provenance.notes)
+    plain["notes"] = [*profile.provenance.notes]
     return rounded(plain)
 
 

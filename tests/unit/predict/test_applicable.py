@@ -14,8 +14,9 @@ from inferometer.known.engines import engines, known_engine
 from inferometer.predict.applicable import meaningful
 from inferometer.predict.ask import ask, model_graph
 from inferometer.predict.flags import FLAGS, options_from
-from inferometer.predict.options import Options, Speculative
+from inferometer.predict.options import EnergyCosts, Hosting, Options, Speculative
 from inferometer.predict.sweep import sweep
+from unit.predict.machines import machine
 
 VISION, LANGUAGE, ENCODER = "resnet50", "llama-3.2-1b", "bert-base"
 
@@ -210,3 +211,24 @@ def test_a_few_numbers_in_double_precision_need_no_peak_and_a_model_in_it_does()
     assert ask("rtdetr-r50", on="nvidia-t4", runtime="torch-eager").answer().summary.latency_s
     with pytest.raises(DomainError, match="no peak for f64"):
         ask(VISION, on="nvidia-t4", runtime="torch-eager", weights="f64", activations="f64").answer()
+
+
+def test_what_needs_a_power_is_refused_where_none_is_known_or_two_machines_share_a_request():
+    graph, dark = model_graph(LANGUAGE), machine(power_w=None)
+    counted = EnergyCosts(joules_per_flop=1e-12, joules_per_byte=1e-11)
+    for options, says in (
+        (Options(cooling_w=30.0), "so neither is the speed that its cooling allows"),
+        (Options(place=Hosting(grid="eu")), "so neither is the carbon of its energy"),
+        (Options(cooling_w=30.0, energy=counted), "so neither is the speed that its cooling allows"),
+        (Options(place=Hosting(grid="eu"), energy=counted), None),
+        (Options(), None),
+    ):
+        if says is None:
+            ask(graph, on=dark, options=options)
+        else:
+            with pytest.raises(DomainError, match=says):
+                ask(graph, on=dark, options=options)
+        ask(graph, on=machine(), options=options)
+    for options in (Options(cooling_w=30.0), Options(energy=counted), Options(place=Hosting(grid="eu"))):
+        with pytest.raises(DomainError, match="Energy is not predicted where two machines share a request"):
+            ask(graph, on=machine(), prefill_on=machine(), options=options)

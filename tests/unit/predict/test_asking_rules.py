@@ -159,6 +159,10 @@ def test_the_format_asked_about_is_the_activations_or_the_weights():
     mixed = graph(weight("a", 10, 10, dtype="q4_0"), weight("b", 4, 10, dtype="f16"), weight("c", 9999, dtype="f32"),
                   precision="bf16")  # fmt: skip
     assert main_weight_format(mixed, Precision()) == "f16", "640 bits of 40 numbers, 450 of 100; a vector is no matrix"
+    larger = graph(weight("a", 10, 15, dtype="q4_0"), weight("b", 4, 10, dtype="f16"))
+    assert main_weight_format(larger, Precision()) == "q4_0", "675 bits"
+    twice = graph(weight("a.{}", 10, 10, dtype="q4_0"), weight("b", 4, 10, dtype="f16"))
+    assert main_weight_format(twice, Precision()) == "q4_0", "450 bits in each of two layers"
     assert main_weight_format(mixed, Precision(weights="q8_0")) == "q8_0"
     assert main_weight_format(graph(weight("a", 3, 3), precision="bf16"), Precision()) == "bf16"
     assert main_weight_format(graph(weight("a", 3, 3)), Precision()) == "f32"

@@ -1,5 +1,6 @@
 """Limits of what may be asked, and the edges of a few rules."""
 
+from dataclasses import replace
 from math import log
 from types import SimpleNamespace
 
@@ -132,3 +133,6 @@ def test_an_inventory_knows_the_parameters_before_the_sizes():
     assert [layer.flops is None for layer in found.layers] == [False, True], "an op of fixed sizes keeps its work"
     assert [str(size) for size in found.open] == ["rows (input x, axis 0)"]
     assert inventory(graph, Binding(sizes={"rows": 2})).open == ()
+    stretched = linear("l", *fixed.weights, weight("v", Symbol("rows"), 4))
+    graph = replace(graph, blocks=(Block(name="b", ops=(stretched,)),))
+    assert [layer.parameters for layer in inventory(graph, Binding(sizes={"rows": 2})).layers] == [24]

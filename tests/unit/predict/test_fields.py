@@ -10,9 +10,10 @@ from pathlib import Path
 import pytest
 
 import inferometer
-from inferometer.core.errors import UnknownNameError
+from inferometer.core.errors import DomainError, UnknownNameError
 from inferometer.predict import fields
 from inferometer.predict.fields import ASKED, AXES, FIELDS, require_fields
+from inferometer.predict.flags import parse_sizes
 
 SOURCE = Path(inferometer.__file__).parent
 DOCS = Path(__file__).parents[3] / "docs"
@@ -135,3 +136,10 @@ def test_no_other_file_spells_out_six_of_the_fields():
     }
     assert found >= TABLE
     assert found - TABLE - VALUES - MEASURED - ASKS - PLANNED == set()
+
+
+def test_sizes_are_whole_numbers_of_one_or_more():
+    assert parse_sizes(["a=1", "b=c=20"]) == {"a": 1, "b=c": 20}
+    for wrong in ("a", "=3", "a=", "a=0", "a=-1", "a=1.5"):
+        with pytest.raises(DomainError, match="is not a size"):
+            parse_sizes([wrong])

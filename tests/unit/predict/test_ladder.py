@@ -4,6 +4,7 @@ from collections import Counter
 from dataclasses import replace
 from itertools import product
 from math import exp
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -26,9 +27,11 @@ from inferometer.known import devices
 from inferometer.known.engines import engine as engine_named
 from inferometer.known.engines import runtime_effects
 from inferometer.predict.ask import ask
-from inferometer.predict.price import ladder
+from inferometer.predict.price import ladder, plan
 from inferometer.predict.price.deviations import (
     PARAMETERS,
+    WORTH_SAYING,
+    ModelEffect,
     fitted_prior,
     known_deviations,
     spread_of,
@@ -300,3 +303,33 @@ def test_a_larger_picture_takes_no_less_time_where_only_the_smaller_was_measured
     for on, runtime in (("apple-m2-ultra-gpu", "onnxruntime"), ("nvidia-l4", "tensorrt"), ("amd-epyc-9654", "ncnn")):
         times = [ask("yolov8n", on=on, runtime=runtime, image=side).answer().summary.latency_s for side in (640, 1280)]
         assert times[0] <= times[1] * (1 + 1e-9)
+
+
+@pytest.mark.parametrize(
+    ("effect", "says"),
+    [
+        (ModelEffect(times=1.0 + 0.9 * WORTH_SAYING, devices=2), None),
+        (ModelEffect(times=1.0 - 0.9 * WORTH_SAYING), None),
+        (ModelEffect(times=1.25, devices=1), "this model on one device read 25 % slower than its work says"),
+        (ModelEffect(times=0.5, devices=3), "this model on 3 devices read 50 % faster than its work says"),
+        (ModelEffect(times=0.5), "Measured models like this one read 50 % faster than their work says"),
+    ],
+)
+def test_what_models_were_measured_to_take_is_said_where_it_is_worth_saying(effect, says):
+    note = effect.note("read")
+    assert (note is None) if says is None else (says in note)
+
+
+@pytest.mark.parametrize("wide", [None, "f32"])
+def test_a_graph_stands_among_the_levels_with_the_format_that_its_products_are_widened_to(monkeypatch, wide):
+    counted = Precision(weights="bf16", activations="f16")
+    monkeypatch.setattr(plan, "counted_precision", lambda *_: counted)
+    monkeypatch.setattr(plan, "widened_to", lambda *_: wide)
+    asked = []
+    standing = standing_of(devices()["nvidia-l4"], "torch-eager", counted)
+    monkeypatch.setattr(plan, "standing_of", lambda _device, _engine, precision: asked.append(precision) or standing)
+    monkeypatch.setattr(plan, "is_generative", lambda _graph: False)
+    effects, terms = SimpleNamespace(name="x"), SimpleNamespace(precision=None)
+    prepared = SimpleNamespace(graph=None, terms=terms, rows=(), effects=effects)
+    expected = counted if wide is None else replace(counted, weights=wide, activations=wide)
+    assert (plan.standing_in(prepared, None), asked) == (standing, [expected])

@@ -12,6 +12,7 @@ from inferometer.api import measurements
 from inferometer.cli.commands import calibrate as door
 from inferometer.core.calibration import Calibration, Utilisation
 from inferometer.core.device import LOCAL
+from inferometer.core.errors import DomainError
 from inferometer.core.profile import Environment, Phase
 from inferometer.formats.resolve import read
 from inferometer.known import device
@@ -22,6 +23,7 @@ from inferometer.predict.basis import calibrations, learned
 from inferometer.predict.basis.calibrations import CalibrationChoice, HostSetup
 from inferometer.predict.basis.files import own_folder, write_calibration
 from inferometer.predict.basis.roof import roof_for
+from inferometer.predict.options import Options
 from inferometer.predict.question import CalibrationChoices, Question
 
 QUIET = Environment(disturbed=False, threads=2)
@@ -99,6 +101,13 @@ def test_lines_of_another_machine_setting_or_calibration_are_not_used(given):
     assert forward_s(asked) == plain
 
 
+def test_what_happens_once_teaches_nothing():
+    asked = question("resnet18", options=Options(storage_bytes_per_s=1e9))
+    profile = profile_of(asked, 2.0)
+    assert {phase.name for phase in profile.phases} == {"load", "forward"}
+    assert [each.phase for each in learned.learned_steps(profile, asked)] == ["forward"]
+
+
 def test_a_catalog_device_is_never_corrected_by_this_machine():
     asked = question("resnet18")
     learned.learn_from(profile_of(asked, 2.0), asked)
@@ -164,6 +173,25 @@ def line(model="m", error=0.0, features=(0,), **given):
         "created": "2026-11-17", "predicted_s": 1.0, "overhead_s": 0.0, "spread": 0.2, "basis": "prior",
     }  # fmt: skip
     return learned.LearnedStep(model=model, seconds=exp(error), features=features, **values | given)
+
+
+def test_what_was_measured_before_is_predicted_anew_at_the_sizes_that_it_was_measured_at(monkeypatch, own_data):
+    asked, sizes = [], {"batch": 3, "prompt": 40, "generate": 7, "context": 90, "image": 64}
+    monkeypatch.setattr(learned, "meaningful", lambda workload, _graph: workload)
+    monkeypatch.setattr("inferometer.formats.resolve.read", lambda name: name)
+
+    def refuse(**given):
+        asked.append(given)
+        raise DomainError("No.")
+
+    monkeypatch.setattr("inferometer.predict.question.Question", refuse)
+    cpu = device(f"{LOCAL}:cpu")
+    learned.keep_learned(learned.learned_file(cpu.name, "onnxruntime"), [line("net", threads=5, **sizes)])
+    assert learned.carry_over(cpu, "onnxruntime") == 0
+    (given,) = asked
+    assert {name: getattr(given["workload"], name) for name in sizes} == sizes
+    assert (given["graph"], given["had_threads"], given["learned"]) == ("net", 5, False)
+    assert given["workload"].precision.weights == "f32"
 
 
 def test_from_ten_lines_on_left_out_profiles_say_how_wide_an_interval_is():

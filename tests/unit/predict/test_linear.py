@@ -1,6 +1,9 @@
+import pytest
+
 from inferometer.core import Op, Tensor
 from inferometer.predict import work_of
 from inferometer.predict.work.classes import class_path
+from inferometer.predict.work.merge import _stacked
 from unit.predict.decoders import at, project, tensor, tokens, weight
 from unit.predict.examples import op
 
@@ -83,3 +86,12 @@ def test_counts_stay_exact_beyond_what_floats_hold():
     work = work_of(LINEAR, at(batch=10**9 + 7, query=10**9 + 9))
     assert work.total_flops == 2 * 4096 * 4096 * (10**9 + 7) * (10**9 + 9)
     assert type(work.total_flops) is int
+
+
+@pytest.mark.parametrize(
+    ("stored", "whole"), [((40, 24), 64), ((40, None), None), ((None, 24), None), ((None, None), None)]
+)
+def test_matrices_that_are_stored_as_one_have_the_bytes_of_all_or_nobody_knows(stored, whole):
+    parts = [weight(f"w{rows}", rows, 8, stored_bytes=nbytes) for rows, nbytes in zip((5, 3), stored, strict=True)]
+    found = _stacked(parts)
+    assert (found.shape, found.stored_bytes, found.name) == ((8, 8), whole, "w5")

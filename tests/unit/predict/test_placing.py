@@ -141,6 +141,9 @@ def test_the_split_over_unequal_cards_is_the_fastest_of_all_that_fit(away, order
     found = split_layers(cards, 8, away, 1)
     assert seconds(found) == min(map(seconds, every))
     assert split_layers([replace(card, room=5.0) for card in cards], 8, 0, 1) is None
+    small = replace(cards[0], room=-1.0)  # what it would hold beside the layers is more than it has: it gets none
+    assert split_layers([small, *cards], 8, away, 1) == (0, *found)
+    assert split_layers([small], 8, away, 8) == (0,)
 
 
 def test_two_cards_hold_what_neither_does_and_the_flags_say_how():

@@ -10,8 +10,14 @@ from inferometer.core.errors import DomainError
 from inferometer.core.graph import Op, Tensor
 from inferometer.known import device as device_named
 from inferometer.known import devices
-from inferometer.known.engines import runtime_effects
-from inferometer.predict.precision import arithmetic_for, resolved_precision, widened_to, with_overrides
+from inferometer.known.engines import engines, runtime_effects
+from inferometer.predict.precision import (
+    arithmetic_for,
+    engine_formats,
+    resolved_precision,
+    widened_to,
+    with_overrides,
+)
 from unit.predict.decoders import LLAMA_3_1_8B, at, project
 from unit.predict.examples import image, op, same
 from unit.predict.machines import machine, stated
@@ -204,3 +210,14 @@ def test_floats_that_are_asked_for_stay_as_they_were_asked_for():
 def test_every_npu_and_edge_tpu_has_an_engine_that_its_owners_run_for_a_small_network():
     units = [name for name, row in devices().items() if row.unit in {"npu", "tpu"}]
     assert not [name for name in units if predict("mobilenet-v2", on=name).runtime == "ideal"]
+
+
+def test_only_engines_of_gguf_files_take_bits_for_blocks_of_them():
+    asked = Precision(weights="i8", activations="f16", kv="i4")
+    for name, described in {**engines(), "nobodys": None}.items():
+        found = engine_formats(asked, name)
+        if described is not None and described.small.byte.startswith("q"):
+            assert found == replace(asked, weights=described.small.byte, kv=described.small.narrow)
+            assert engine_formats(Precision(weights="f16"), name) == Precision(weights="f16")
+        else:
+            assert found == asked, name

@@ -7,7 +7,7 @@ import pytest
 
 from inferometer.core import Block, Graph, Parallel
 from inferometer.known.engines import runtime_effects
-from inferometer.predict.memory.residency import residency_of
+from inferometer.predict.memory.residency import _without_once, residency_of
 from inferometer.predict.parallel import place
 from inferometer.predict.work.merge import with_sizes
 from inferometer.predict.work.prepare import Terms
@@ -77,3 +77,15 @@ def test_offloaded_weights_lie_elsewhere():
     found = residency(LLAMA_3_1_8B, replace(TERMS, offloaded=frozenset({(1, down)})))
     assert found.offloaded_bytes == 32 * 4096 * 14336 * 2
     assert found.weights_bytes + found.offloaded_bytes == residency(LLAMA_3_1_8B).weights_bytes
+
+
+def test_a_later_step_has_the_keys_of_an_encoder_in_its_cache_or_makes_them_again():
+    fresh = cross(cached=False)
+    kept, once = (
+        replace(fresh, name=name, attributes={**fresh.attributes, **more})
+        for name, more in (("kept", {"cached": True}), ("once", {"once": True}))
+    )
+    graph = Graph(name="g", blocks=(Block(name="b", ops=(fresh, kept, once)), Block(name="c", ops=(once,))))
+    later = _without_once(graph)
+    assert [(op.name, len(op.inputs)) for block in later.blocks for op in block.ops] == [("attention", 3), ("kept", 1)]
+    assert len(later.blocks) == 1

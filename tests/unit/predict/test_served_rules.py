@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from inferometer.core import Device, Memory, Sourced
+from inferometer.core import Device, Memory, Op, Sourced
 from inferometer.core.calibration import Calibration, Utilisation
 from inferometer.core.errors import DomainError, UnknownNameError
 from inferometer.core.traffic.lengths import Lengths
@@ -20,7 +20,7 @@ from inferometer.predict.options import Options, Speculative
 from inferometer.predict.question import CalibrationChoices, Question, _link_between
 from inferometer.predict.running import version_notes
 from inferometer.predict.served import question as serving
-from inferometer.predict.served.memory import ServingMemory, StepLimits
+from inferometer.predict.served.memory import ServingMemory, StepLimits, _padding
 from inferometer.predict.served.steady import Traffic
 from inferometer.predict.verbs import predict
 from inferometer.serving.load.plan import LoadPlan, LoadStep
@@ -359,3 +359,28 @@ def test_many_users_are_told_the_joules_of_a_token_and_more_of_them_take_fewer()
 
 def test_an_unknown_power_leaves_the_joules_of_a_token_open():
     assert predict("llama-3.2-1b", on="amd-ryzen-ai-9-365-gpu", runtime="vllm", users=4).energy_j_per_token is None
+
+
+@pytest.mark.parametrize(
+    ("formats", "peaks", "grown"),
+    [
+        (("mxfp4", "mxfp4"), ("bf16",), 1.0),
+        (("mxfp4", "bf16"), ("bf16",), 0.6),  # what is stored in other formats is not padded
+        (("mxfp4", "mxfp4"), ("bf16", "nvfp4"), 0.0),
+    ],
+)
+def test_experts_of_four_bits_grow_to_the_widths_that_kernels_take_where_they_are_widened(formats, peaks, grown):
+    """100 × 30 numbers are stored as 128 × 32: 1.3653 times the bytes, of 3 layers on half of the devices."""
+    bytes_of = dict(zip(("up", "down"), (60.0, 40.0), strict=True))
+    mixture = Op(
+        name="experts", kind="moe_experts", weights=("up", "down"), attributes={"hidden": 100, "intermediate": 30}
+    )
+    named = dict(zip(("up", "down"), formats, strict=True))
+    binding = SimpleNamespace(format=lambda w: SimpleNamespace(name=named[w]), nbytes=bytes_of.__getitem__)
+    prepared = SimpleNamespace(
+        binding=lambda _sizes: binding, counts=lambda **_: [3.0], terms=SimpleNamespace(stages=1),
+        rows=[SimpleNamespace(op=mixture, scale=SimpleNamespace(weights=0.5))],
+    )  # fmt: skip
+    ready = SimpleNamespace(layout=SimpleNamespace(prepared=prepared), graph=ask("llama-3.2-1b", on="nvidia-l4").graph)
+    found = _padding(ready, SimpleNamespace(peaks=set(peaks)), SimpleNamespace(padded_to=(64, 16)))
+    assert found == pytest.approx(grown * 3 * 0.5 * 100 * (128 * 32 / (100 * 30) - 1))

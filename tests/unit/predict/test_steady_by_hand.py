@@ -294,7 +294,8 @@ def test_what_a_row_lacks_is_its_classes_and_it_says_so():
     assert bare.memory.bandwidth_bytes_per_s.value > 0
     assert "lacks a peak and a memory bandwidth" in notes[0]
     slow, notes = with_class_figures(device("gpu", {"f32": 1.0}, bandwidth=None, memories=2))
-    assert "lacks a memory bandwidth" in notes[0]
+    assert "lacks a memory bandwidth:" in notes[0]
+    assert "lacks a peak:" in with_class_figures(device("gpu", {}, memories=2))[1][0]
     assert ({*slow.peaks}, len(slow.memories)) == ({"f32"}, 2)
     known = device("gpu", {"f32": 1.0}, memories=2)
     assert with_class_figures(known) == (known, ())

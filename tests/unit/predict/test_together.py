@@ -92,9 +92,10 @@ def test_the_floor_of_each_plan_is_by_the_memory_of_its_own_device():
             )
             for each in levels
         ]
+        own.append(replace(plan, parts={}))  # beside them one that no effect makes quicker
         sizes = {**POINTS, **query, "logits": 1}
         together = sums_together(own, sizes, phase)
         for place, each in enumerate(own):
             step = each.step(sizes, phase)
-            assert (step.priced.time_s == step.priced.floor_s).mean() > 0.8
+            assert not each.may_undercut or (step.priced.time_s == step.priced.floor_s).mean() > 0.8
             np.testing.assert_allclose(together.time_s[place], step.sums().time_s, rtol=1e-12)

@@ -450,6 +450,11 @@ def test_a_round_is_kept_from_its_start_on():
     assert (found.retry_after, found.interrupted, found.shed, found.counted_by) == (2.0, True, 1, Counter({1: 1}))
     assert found.shown == (4, 2, 0)
     assert (found.beyond, found.ended_early) == (1, 0)  # three tokens where two were asked for
+    untold = answered(11.0, 11.5, 12.0, 14.0, input_tokens=None, output_tokens=7)  # what no server counted is no usage
+    played.answers.append(untold)
+    more = rows_of(played, demand, streamed=True)
+    assert (more.usage_input, more.usage_output, more.usage_requests, more.arrivals) == (9, 3, 1, 4)
+    played.answers.remove(untold)
     whole = rows_of(played, demand, streamed=False)
     assert (whole.rows[0].first, whole.rows[0].gap, len(whole.rows[0].gaps)) == (None, None, 0)
 

@@ -14,6 +14,7 @@ from inferometer.core.traffic.lengths import Lengths, listed_lengths
 from inferometer.core.traffic.traces import RequestTrace
 from inferometer.serving.plans import autoscaling, search
 from inferometer.serving.plans.asked import Autoscaling, PlanSearch
+from inferometer.serving.plans.closed import LoadCurve
 from inferometer.serving.plans.regions import Region
 from inferometer.serving.simulate.service import Scaling
 from inferometer.understand.view.serving import plan_card, plan_table
@@ -62,6 +63,33 @@ def test_the_first_stretch_outgrows_the_fewest_replicas_of_the_steepest_rise_at_
     assert middles == pytest.approx([30, 70, 85, 45])
     falling = lines[2]
     assert falling.before_per_s == pytest.approx(falling.from_per_s + 30 / (6 * 3600) * 300)
+
+
+@pytest.mark.parametrize("signal", ["requests", "waiting"])
+def test_replicas_are_tried_from_the_fullest_down_and_wait_only_where_they_can_take_no_more(monkeypatch, signal):
+    """A curve of 1, 2 and 4 requests a second with 1, 3 and 8 under way; its capacity is 97 % of the most."""
+    played = []
+    monkeypatch.setattr(
+        autoscaling,
+        "_day",
+        lambda _search, _asked, scaling, settled, _missed: played.append((scaling, settled)) or "no",
+    )
+    curve = LoadCurve(
+        sequences=np.array([1.0, 3.0, 8.0]), rate_per_s=np.array([1.0, 2.0, 4.0]), ttft_s=np.full(3, 0.1),
+        tpot_s=np.full(3, 0.01),
+    )  # fmt: skip
+    search = asked(autoscale=Autoscaling(signal=signal, cold_start_s=7.0), headroom=0.5)
+    assert autoscaling.follow(search, None, None, curve, replicas=6, most=9, missed=None) == "no"
+    shares = (0.9, 0.75, 0.6, 0.45, 0.3)
+    loads = [share * 0.97 * 4.0 * 0.5 for share in shares]
+    if signal == "waiting":
+        assert [(scaling.target, settled) for scaling, settled in played] == [
+            (target, 4.0) for target in (8.0, 4.0, 2.0, 1.0, 0.5)
+        ]
+    else:
+        assert [settled for _, settled in played] == pytest.approx(loads)
+        assert [scaling.target for scaling, _ in played] == [max(1, round(curve.at(load)[2])) for load in loads]
+    assert {(each.least, each.most, each.cold_start_s, each.signal) for each, _ in played} == {(1, 6, 7.0, signal)}
 
 
 def test_a_service_with_little_to_do_is_played_all_day():

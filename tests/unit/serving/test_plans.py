@@ -256,12 +256,13 @@ def test_pipelines_and_spread_experts_are_tried_where_they_may_help():
 def test_the_one_that_lost_says_by_how_much_and_what_it_is_better_at():
     best = plan_of(usd_per_hour=10.0, count=2, ttft_p95_s=1.0, tpot_p95_s=0.02, watts=100.0)
     dear = plan_of(usd_per_hour=12.0, count=3, ttft_p95_s=0.94, tpot_p95_s=0.0191, watts=90.0)
-    same = plan_of(usd_per_hour=10.004, count=2)
-    whys = [each.why for each in search._explained(searched(), [best, dear, same])]
+    same, unpriced = plan_of(usd_per_hour=10.004, count=2), plan_of(count=2)
+    whys = [each.why for each in search._explained(searched(), [best, dear, same, unpriced])]
     assert whys == [
         "the cheapest that meets every objective",
         "costs 20.0% more: 3 devices instead of 2, with better TTFT and power",
         "costs the same and came second",
+        "meets every objective; its price is not known",
     ]
     (unknown,) = search._explained(searched(goal="greenest"), [plan_of(usd_per_hour=1.0)])
     assert unknown.why == "meets every objective; its power is not known"

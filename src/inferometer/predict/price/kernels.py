@@ -184,9 +184,7 @@ def _gemm_curve(row: OpRow, kernels: Tables, binding: Binding) -> Curve | None:
     named = _named_format(table, stored)
     if not named:
         return None
-    wide, deep = float(n), float(k)
-    if scale.flops < 1:
-        wide, deep = (wide * scale.flops, deep) if scale.writes < 1 else (wide, deep * scale.flops)
+    wide, deep = (n * scale.flops, float(k)) if scale.writes < 1 else (float(n), k * scale.flops)
     weight_bytes = float(binding.format(op.weights[0]).bits) / 8 if op.weights else 2.0
     ideals = partial(floors.gemm_ideals, arithmetic=_arithmetic(stored, named), weight_bytes=weight_bytes)
     fixed = {"out_features": wide, "in_features": deep}

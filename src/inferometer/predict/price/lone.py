@@ -130,8 +130,8 @@ def _sums(plan: PricePlan, rows: LoneRows, sizes: Mapping[str, Any], phase: str,
         counted = {"flops": computed, "bytes": weights + activations + kv, "weight_bytes": weights, "kv_bytes": kv}
         lengths = _lengths(plan, rows, rates, sizes, monomials)
         slower, far = _slower(rates, lengths, {name: counted[name] for name in rates.moved})
-    if rates.curves:
-        slower = np.ones((2, len(bare))) if slower is None else slower
+    elif rates.curves:  # a calibration has tables or kernels
+        slower = np.ones((2, len(bare)))
         for number, seconds in _kernel_seconds(plan, sizes, phase):
             # A femtosecond is far below any op: it only keeps a row without work from dividing by nothing.
             slower[:, number] = seconds / max(ideal.item(number), memory_ideal.item(number), 1e-15)

@@ -94,8 +94,8 @@ class PricePlan:
         if rates.covered:
             slower, far = rates.slower(self.prepared.binding(sizes), quantities, doubt=doubt)
         at_peaks = ideals(quantities, pace.inverse_peaks, pace.inverse_peak, pace.levels)
-        if rates.curves:
-            slower = self.as_measured(slower, rates, sizes, at_peaks[1:])
+        if rates.curves:  # a calibration has tables or kernels
+            slower = self.as_measured(rates, sizes, at_peaks[1:])
         priced, waiting = price_rows(
             quantities,
             pace,
@@ -243,13 +243,13 @@ class PricePlan:
         """Bytes that every step reads: where they fit into a cache, nothing has to come from main memory."""
         return self.weights_bytes + over_rows(self.prepared.counts(once=False), quantities.kv)
 
-    def as_measured(self, slower: Any, rates: Rates, sizes: Mapping[str, Any], at_peaks: tuple[Any, Any]) -> Any:
-        """`slower` with what makes the longer stream of each row as long as its kernel was measured to take.
+    def as_measured(self, rates: Rates, sizes: Mapping[str, Any], at_peaks: tuple[Any, Any]) -> Any:
+        """What makes the longer stream of each row as long as its kernel was measured to take, [2, rows, n].
 
         `at_peaks` are the seconds of arithmetic and of memory that `ideals` gives.
         """
         longer = np.maximum(*at_peaks)
-        slower = np.ones((2, *longer.shape)) if slower is None else slower
+        slower = np.ones((2, *longer.shape))
         binding, known = self.prepared.binding(sizes), dict[int, Mapping[str, Any]]()
         numbers = [*rates.timed]
         seconds = np.empty((len(numbers), longer.shape[1]))

@@ -224,8 +224,7 @@ def _slower(plans: Sequence[PricePlan], starts: Any, sizes: Mapping[str, Any], p
 def _own_slower(plan: PricePlan, work: Quantities, sizes: Mapping[str, Any], phase: str, points: int) -> Any:
     rates, prepared = plan.rates_in(phase), plan.prepared
     if rates.curves:
-        before = rates.slower(prepared.binding(sizes), work, doubt=False)[0] if rates.covered else None
-        return plan.as_measured(before, rates, sizes, plan.ideals(work))
+        return plan.as_measured(rates, sizes, plan.ideals(work))
     if points > _SINGLE_POINTS:
         return rates.slower(prepared.binding(sizes), work, doubt=False)[0]
     found = []

@@ -55,7 +55,7 @@ _FEW_CHANNELS = 4  # an image's own, before the first convolution
 
 def class_of(op: Op) -> str:
     """A convolution whose inputs are `gathered` is a product of matrices for each of its groups, and not depthwise."""
-    if op.kind == "convolution" and op.get("groups", 1) == op.get("in_channels") != 1 and not op.get("gathered"):
+    if op.get("groups", 1) == op.get("in_channels") != 1 and not op.get("gathered"):
         return "depthwise"
     return _CLASS[op.kind]
 

@@ -99,7 +99,7 @@ def _over_trips(op: Op, effects: RuntimeEffects) -> tuple[int, float]:
     """A loop starts the kernels of its body at every trip, where it is known how many it makes."""
     if op.kind in {"view", "custom"}:
         return 0, 0
-    trips = op.get("trips") if op.kind == "control" else None
+    trips = op.get("trips")  # of a loop
     if isinstance(trips, int):
         inner = [_over_trips(each, effects) for body in op["bodies"] for each in body]
         return max(1, trips * sum(kernels for kernels, _ in inner)), max(1, trips * sum(calls for _, calls in inner))

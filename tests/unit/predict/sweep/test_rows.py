@@ -135,6 +135,10 @@ def test_no_rows_have_columns_of_no_values():
     assert len(empty) == 0
     assert empty["tpot_s"].shape == empty["model"].shape == (0,)
     assert len(empty.pareto("tpot_s", "energy_j")) == 0
+    detailed = table_of([{"batch": 3, "decode_bound": "memory"}], details=True)
+    beside = Rows([table_of([], details=False), detailed])
+    assert beside.columns == Rows([detailed]).columns
+    assert (beside["batch"].tolist(), beside["decode_bound"].tolist(), len(beside.parts)) == ([3], ["memory"], 1)
 
 
 def test_a_sweep_may_be_cut_into_any_chunks(rows):
@@ -167,6 +171,12 @@ def test_the_pareto_front_of_rows_is_that_of_all_that_can_be(rows):
     assert len(found) == len(expected)
     assert sorted(found["tpot_s"]) == sorted(points[expected, 0])
     assert (np.diff(found["tpot_s"]) >= 0).all()
+
+
+def test_a_front_has_no_row_that_lacks_one_of_its_figures():
+    made = [{"tpot_s": 1.0, "energy_j": None}, {"tpot_s": None, "energy_j": 1.0}, {"tpot_s": 3.0, "energy_j": 3.0}]
+    found = Rows([table_of([{**each, "fits": True} for each in made])]).pareto("tpot_s", "energy_j")
+    assert found["tpot_s"].tolist() == [3.0]
 
 
 def test_more_tokens_a_second_are_better(rows):

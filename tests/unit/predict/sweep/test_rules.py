@@ -2,6 +2,7 @@
 
 from concurrent.futures import Future
 from dataclasses import replace
+from hashlib import sha256
 from itertools import pairwise, product
 from types import SimpleNamespace
 
@@ -9,9 +10,11 @@ import numpy as np
 import pytest
 
 from inferometer import predict
-from inferometer.core.errors import DomainError, InferometerError
+from inferometer.core.errors import DomainError, InferometerError, UnknownNameError
+from inferometer.core.workload import Workload
+from inferometer.predict.answer import predict_graph
 from inferometer.predict.options import HostCosts, Hosting, Options
-from inferometer.predict.sweep import Rows, answer, evaluate, grid, group, run_study, serving, study_of
+from inferometer.predict.sweep import Rows, answer, evaluate, grid, group, run_study, serving, study_of, sweep
 from inferometer.predict.sweep.answer import _fits
 from inferometer.predict.sweep.engines import _in_order, _process_count, spread_over
 from inferometer.predict.sweep.formats import in_runs
@@ -19,7 +22,7 @@ from inferometer.predict.sweep.grid import Sizes, _tiles
 from inferometer.predict.sweep.rows import parse_condition
 from inferometer.predict.sweep.sinks import discard, partial_of
 from inferometer.predict.sweep.table import table_of
-from inferometer.predict.sweep.write import Journal, Progress, SweepProgress, fingerprint
+from inferometer.predict.sweep.write import Journal, Progress, SweepProgress, _add, fingerprint
 from unit.predict.sweep.studies import device, graph, small
 
 
@@ -57,6 +60,17 @@ def test_the_key_of_a_sweep_is_of_everything_that_is_asked():
     assert fingerprint(replace(small(), details=True), "csv") != keys[0]
     other = tuple(each._replace(runtime="vllm") for each in small().settled)
     assert fingerprint(replace(small(), settled=other), "csv") != keys[0]
+
+
+def test_lists_in_lists_have_a_key_of_their_own_however_they_are_nested():
+    one, other = HostCosts(sampling_s=1.0), HostCosts(sampling_s=2.0)
+    shapes = ([one, other], [[one, other]], [one, [other]], [[one], other], [[one], [other]], [[[one], other]], [])
+    keys = []
+    for shape in shapes:
+        digest = sha256()
+        _add(digest, shape, {})
+        keys.append(digest.digest())
+    assert len({*keys}) == len(shapes)
 
 
 def test_a_journal_adds_up(tmp_path):
@@ -111,6 +125,30 @@ def test_a_phase_that_no_row_has_is_not_priced(monkeypatch, asked, phases):
     monkeypatch.setattr(group, "price_points", noted)
     run_study(small(**asked))
     assert {*priced} == phases
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        Options(),
+        Options(cached_prefix=16),
+        Options(host=HostCosts(tokenise_s_per_token=1e-6)),
+        Options(host=HostCosts(detokenise_s_per_token=1e-6)),
+    ],
+    ids=["plain", "prefix", "tokenise", "detokenise"],
+)
+def test_a_row_that_cannot_be_says_what_predict_says(options):
+    sizes = {"prompt": [None, 16, 17, 600, 10_000], "generate": [None, 0, 9], "context": [None, 100, 20_000]}
+    asked = {"models": [graph("smollm2-135m")], "devices": [device()], "runtimes": "ideal", **sizes}
+    for row, values in zip(run_study(study_of(asked, options=options)), product(*sizes.values()), strict=True):
+        workload = Workload(**dict(zip(sizes, values, strict=True)))
+        try:
+            found = predict_graph(graph("smollm2-135m"), device(), runtime="ideal", workload=workload, options=options)
+        except DomainError as error:
+            assert row["reason"] == str(error), values
+        else:
+            assert row["reason"] is None, values
+            assert row["tpot_s"] == (found.summary.tpot_s and pytest.approx(found.summary.tpot_s)), values
 
 
 # Rows
@@ -180,6 +218,11 @@ def test_a_front_of_many_parts_is_that_of_all(monkeypatch):
 
 
 # Engines
+
+
+def test_a_sweep_refuses_a_word_that_is_no_axis_and_names_the_nearest():
+    with pytest.raises(UnknownNameError, match="Did you mean prompt"):
+        sweep(graph(), device(), promt=[16])
 
 
 def test_an_engine_is_named_by_its_processes():

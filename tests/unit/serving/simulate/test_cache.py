@@ -153,3 +153,29 @@ def test_blocks_without_a_name_are_one_heap_as_long_as_no_others_come_between():
     assert (pool.found((("named", 16),)), pool.free) == (0, 1)
     pool.refill(6)
     assert (pool.is_plain, pool.free, pool.used) == (True, 6, 0)
+
+
+@pytest.mark.parametrize(
+    "break_it",
+    [
+        lambda pool: setattr(pool, "free", pool.free - 1),
+        lambda pool: pool.kept.update({"x": 0}),
+        lambda pool: pool.kept.update({"x": -1, "y": 1}),
+        lambda pool: pool._used.update({"x": [0, 1, 1]}),
+        lambda pool: pool._used.update({"x": [1, 1, 2]}),
+        lambda pool: pool._used.update({"x": [1, 1, -1]}),
+        lambda pool: pool._used.update({"kept": [1, 2, 1]}),  # it goes on where its use ends, and is not all there
+        lambda pool: pool._used.update({"below": [1, 2, 1]}),
+        lambda pool: pool._lower[0].pieces.update({"below": 1}),
+        lambda pool: (pool._lower[0].pieces.update({"below": 5}), setattr(pool._lower[0], "held", 5)),
+    ],
+)
+def test_books_that_do_not_balance_are_seen(break_it):
+    pool = BlockPool(10, 16, [Tier(blocks=4, load_s=1e-3)])
+    pool.take(3)
+    pool.give(2, "kept")
+    pool._lower[0].put("below", 2)
+    pool._used["used"] = [1, 2, 1]  # a prompt that is half read
+    assert pool.is_whole
+    break_it(pool)
+    assert not pool.is_whole
