@@ -1,7 +1,7 @@
 """What the hub shows and answers, word for word: pages as their text, and what programs are told.
 
 `hub_told.txt` has a case in a line: an address, and below it what was answered: the status unless it is 200, and the
-lines of the text. A NAME in an address is the run, device or job of that name. `python
+blocks of the text. A NAME in an address is the run, device or job of that name. `python
 tests/unit/hub/web/test_hub_told.py` writes the answers anew (with src and tests on the path). Ids and times are written
 as ID and WHEN.
 """
@@ -41,35 +41,60 @@ MASKS = (
 
 
 class Text(HTMLParser):
-    """The words of a page, a line for each piece of text, and what its links and fields hold."""
+    """The words of a page below its head, a line for each block, with what its links and fields hold."""
+
+    HIDDEN = frozenset({"script", "style", "svg", "option", "header"})
+    BLOCKS = frozenset({"title", "h1", "h2", "h3", "p", "li", "tr", "dt", "form", "section", "details", "nav", "pre"})
+    HELD = ("action", "datetime", "href", "title", "value")
 
     def __init__(self):
         super().__init__()
-        self.lines, self.hidden = [], 0
+        self.blocks, self.hidden = [[]], 0
 
     def handle_starttag(self, tag, attributes):
-        self.hidden += tag in {"script", "style", "svg", "option"}
-        told = {name: value for name, value in attributes if name in {"href", "value", "action", "title", "datetime"}}
+        self.hidden += tag in self.HIDDEN
+        if tag in self.BLOCKS:
+            self.blocks.append([])
+        told = [f"{name}={value}" for name, value in sorted(attributes) if name in self.HELD]
         if told and not self.hidden and tag != "link":
-            self.lines.append(f"<{tag} {' '.join(f'{name}={value}' for name, value in sorted(told.items()))}>")
+            self.blocks[-1].append(f"<{tag} {' '.join(told)}>")
 
     def handle_endtag(self, tag):
-        self.hidden -= tag in {"script", "style", "svg", "option"}
+        self.hidden -= tag in self.HIDDEN
+        if tag in self.BLOCKS:
+            self.blocks.append([])
 
     def handle_data(self, data):
         if not self.hidden and data.strip():
-            self.lines.append(" ".join(data.split()))
+            self.blocks[-1].append(" ".join(data.split()))
+
+    @property
+    def lines(self):
+        return [" | ".join(block) for block in self.blocks if block]
 
 
 def lines_of(response):
     kind = response.headers.get("content-type", "")
     if "json" in kind:
-        return json.dumps(response.json(), indent=1, ensure_ascii=False, sort_keys=True).splitlines()
+        return json_lines(response.json())
     if "html" not in kind:
         return [kind, *response.text.splitlines()]
     text = Text()
     text.feed(response.text)
     return text.lines
+
+
+def json_lines(value):
+    """A line for each part of a document that takes no more than a line and a half; larger ones are divided."""
+    whole = json.dumps(value, ensure_ascii=False, sort_keys=True)
+    if len(whole) <= 180 or not isinstance(value, dict | list):
+        return [whole]
+    pairs = sorted(value.items()) if isinstance(value, dict) else [("-", each) for each in value]
+    return [line for name, each in pairs for line in headed(name, json_lines(each))]
+
+
+def headed(name, lines):
+    return [f"{name}: {lines[0]}"] if len(lines) == 1 else [f"{name}:", *(f" {line}" for line in lines)]
 
 
 @contextmanager
