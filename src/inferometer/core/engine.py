@@ -127,7 +127,8 @@ class RuntimeEffects:
     `gathered` is how many rows of products gathering the inputs of such a convolution takes as long as; it is done for
     one group after the other, and each is a kernel of its own. `grouped` is that of convolutions in groups alone, by a
     kernel for all of them that is slow. `unquantised` are patterns of the names of ops whose weights keep the model's
-    own format. `reference` is how many times longer than in f32 an op takes that is left to plain loops:
+    own format. Products in an `unbiased` format have their bias added by the compiler's kernel that reads them, if it
+    goes through them number by number. `reference` is how many times longer than in f32 an op takes that is left to plain loops:
     `convolution:joined` is one of bytes whose result is joined with others (a concat) before it is quantised,
     `linear:bf16` one of a format that the device has no instructions for, `convolution:i8/i8` one whose weights and
     activations are computed in another, `elementwise:i8` one of bytes without weights, `fft` a Fourier transform,
@@ -169,6 +170,7 @@ class RuntimeEffects:
     gathered: Sourced | None = None
     grouped: Sourced | None = None
     unquantised: tuple[str, ...] = ()
+    unbiased: frozenset[str] = frozenset()
     logits: LogitsPath = "prompt"
     prompt: PromptPath = "whole"
     reference: Mapping[str, float] = field(default_factory=dict)
