@@ -69,10 +69,10 @@ BOTH = {
     "point_rate": (550e12, 0.3), "point_bytes": (3.3e12, 0.3), "strided_s": (2.5e-6, 0.4), "padded_s": (6e-6, 0.4),
     "copy_s": (1e-6, 0.3), "copy_rate": (3e12, 0.3), "first_s": (12e-6, 0.5), "first_each_s": (0.18e-9, 0.3),
     "first_rate": (32e12, 0.3), "depthwise_s": (1.8e-6, 0.3), "depthwise_tap_s": (0.1e-6, 0.5),
-    "depthwise_bytes": (3.2e12, 0.2), "depthwise_rate": (9.5e12, 0.2), "around_s": (4e-6, 0.4),
+    "depthwise_bytes": (3.2e12, 0.2), "depthwise_rate": (9.5e12, 0.2), "around_s": (1e-6, 0.7), "around_rate": (8e12, 0.7),
     "pool_s": (2e-6, 0.3), "pool_rate": (3.1e12, 0.3), "mean_s": (2.5e-6, 0.3),
     "mean_rate": (1.5e12, 0.4), "reduce": (1.0, 0.4), "linear": (1.0, 0.01), "mutual": (1.0, 0.3),
-    "prefill": (1.0, 0.3),
+    "prefill": (1.0, 0.3), "matmul": (1.0, 0.5),
 }  # fmt: skip
 NUMBERS = {
     "bf16": BOTH,
@@ -113,7 +113,7 @@ WRITTEN = ("chain", "inner", "norm", "pool", "mean", "reduce")
 UNMEASURED = 0.3  # what steps are off by that nobody measured: as wide as predictions from published figures are
 OFF_STEP, OFF_KERNEL, OFF_TRACE = 0.06, 0.15, 0.12  # what each kind of datum is believed to
 FACTORS = {"grouped": "convolution.grouped", "reduce": "vector.reduce", "linear": "linear.forward",
-           "prefill": "attention.prefill"}  # fmt: skip
+           "prefill": "attention.prefill", "matmul": "matmul.forward"}  # fmt: skip
 # Classes of forwards that keep the tables of captured graphs, which replay the same kernels.
 CAPTURED = ("convolution.grouped", "vector.reduce", "attention.prefill")
 FORM = {"convolution.first": "first", "convolution.window": "window", "convolution.pointwise": "point",
@@ -164,7 +164,7 @@ def kind_of(op: Any, classes: tuple[str, ...], *, launches: int) -> str | None:
         return way if way in {"mutual", "prefill"} else None
     if base == "convolution":
         return next((FORM[name] for name in classes if name in FORM), None)
-    return base if base in {"linear", "depthwise"} else None
+    return base if base in {"linear", "depthwise", "matmul"} else None
 
 
 def device_s(name: str, kind: Kind, numbers: Mapping[str, float], kernel_s: float, step: StepPoint) -> Any:
@@ -228,7 +228,7 @@ def vector_s(kind: str, moved: Any, series: Any, n: Mapping[str, float]) -> Any:
 
 def mutual_s(bare_s: Any, moved: Any, n: Mapping[str, float]) -> Any:
     """Kernels around it take queries, keys and values apart, and put the heads together."""
-    return n["mutual"] * bare_s + n["around_s"] + moved / n["chain_rate"]
+    return n["mutual"] * bare_s + n["around_s"] + moved / n["around_rate"]
 
 
 def network_of(subject: CalibrationSubject, there: Calibration, captured: Calibration, step: StepPoint) -> Network:
@@ -375,21 +375,23 @@ def tables(n: Mapping[str, float], there: Calibration, captured: Calibration, gp
     operations = np.geomspace(1e3, 1e14, 34)
     floor_s = np.maximum(moved[:, None] / bandwidth, operations / floats)
     taken = depthwise_s(moved[:, None], operations, n, SIZES[dtype])
-    made.append(_table("depthwise", "floor", {"bytes": moved, "flops": operations}, floor_s / taken))
+    made.append(table_of("depthwise", "floor", {"bytes": moved, "flops": operations}, floor_s / taken))
     for name, kind in (("vector.forward", "chain"), (f"{FUSED}.forward", "inner"), ("vector.layer", "norm"),
                        ("vector.rms", "norm")):  # fmt: skip
-        made.append(_table(name, "hbm", {"bytes": moved}, moved / bandwidth / vector_s(kind, moved, 0.0, n)))
+        made.append(table_of(name, "hbm", {"bytes": moved}, moved / bandwidth / vector_s(kind, moved, 0.0, n)))
     pools = np.stack([vector_s(kind, moved, 0.0, n) for kind in ("mean", "pool", "pool")])  # of a whole plane, or less
     pooled = {"out_features": np.array([1, 2, 4096]), "bytes": moved}
-    made.append(_table("vector.pool", "hbm", pooled, moved / bandwidth / pools))
+    made.append(table_of("vector.pool", "hbm", pooled, moved / bandwidth / pools))
     elements = np.geomspace(1e2, 1e11, 37)
     curved = moved / bandwidth / vector_s("chain", moved, elements[:, None], n)
-    made.append(_table("vector.activation.curved", "hbm", {"elements": elements, "bytes": moved}, curved))
+    made.append(table_of("vector.activation.curved", "hbm", {"elements": elements, "bytes": moved}, curved))
     mutual = captured.table("attention.mutual")
     if mutual is not None:
         made.append(mutual_table(mutual, n, there, gpu))
-    indexing = captured.table("indexing")
-    return [*made, *([replace(indexing, op_class="indexing.forward")] if indexing is not None else [])]
+    for name in ("indexing", "matmul"):
+        table = captured.table(name)
+        made += [replace(table, op_class=f"{name}.forward")] if table is not None else []
+    return made
 
 
 def convolution_table(  # noqa: PLR0913, PLR0917 - as above
@@ -412,7 +414,7 @@ def convolution_table(  # noqa: PLR0913, PLR0917 - as above
         padded = taken + padding_s(positions > LEAST_PADDED, n, kernel_s, form, dtype)
         taken = np.stack([padded, taken], axis=-1)
         positions, taps, channels = (each[..., None] for each in (positions, taps, channels))
-    return _table(name, ARITHMETIC[dtype], axes, 2 * positions * taps * channels / peaks[0] / taken)
+    return table_of(name, ARITHMETIC[dtype], axes, 2 * positions * taps * channels / peaks[0] / taken)
 
 
 def patches_s(  # noqa: PLR0913, PLR0917 - a shape
@@ -445,7 +447,7 @@ def mutual_table(mutual: Utilisation, n: Mapping[str, float], there: Calibration
     return replace(mutual, values=tuple(float(f"{share:.3g}") for share in shares.ravel()))
 
 
-def _table(name: str, stream: str, axes: Mapping[str, Any], shares: Any) -> Utilisation:
+def table_of(name: str, stream: str, axes: Mapping[str, Any], shares: Any) -> Utilisation:
     return Utilisation(
         op_class=name, stream=stream, axes=tuple(axes),
         grid=tuple(tuple(map(float, points)) for points in axes.values()),
@@ -459,7 +461,7 @@ def forward_steps(journal: Path, dtype: str) -> list[StepPoint]:
     for row in map(json.loads, gzip.decompress(journal.read_bytes()).splitlines()):
         if (row.get("way"), row.get("phase"), row.get("dtype")) != ("compile-graph", "forward", dtype):
             continue
-        for name in (row["model"].replace("_", "-"), f"torchvision:{row['model']}"):
+        for name in (f"torchvision:{row['model']}", row["model"].replace("_", "-")):  # a transformer's is another there
             try:
                 read(name)
             except InferometerError:

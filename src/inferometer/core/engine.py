@@ -294,6 +294,7 @@ def kernel_names(op: Op) -> tuple[str, ...]:
         "soft_cap": op.get("soft_cap"),
         "biased": op.get("biased") and cached,
         "causal": op.kind == "convolution" and op.get("causal"),
+        "pointwise": op.kind == "convolution" and {*op["kernel"], *op.get("strides", ()), op.get("groups", 1)} == {1},
         "cached": cached and not op.get("cross"),  # an encoder's keys are as they were: nothing is joined with them
         "repeated": cached and op.get("kv_heads") is not None and op["kv_heads"] < op["heads"],
     }

@@ -159,8 +159,9 @@ def dims_of(op: Op) -> dict[str, Dim]:
         dims["rows"] = product(read[:-1])
         dims["in_features"] = read[-1]
         dims["plane"] = product(read[2:]) if len(read) == _IMAGE_AXES else dims["in_features"]
-        # the largest of 1, 2, 4 and 8 that divides it: kernels read whole vectors only where rows of numbers allow it
-        count = dims["plane"]
+        # The largest of 1, 2, 4 and 8 that divides it: kernels read whole vectors only where rows of numbers allow it.
+        # A plane of one number is no row: its channels are.
+        count = read[1] if len(read) == _IMAGE_AXES and dims["plane"] == 1 else dims["plane"]
         divided = {size: 1 - (count % size + size - 1) // size for size in (2, 4, 8)}  # 1 or 0 each
         dims["aligned"] = 1 + divided[2] + 2 * divided[4] + 4 * divided[8]
     if op.outputs:
