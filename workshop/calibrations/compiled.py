@@ -81,7 +81,7 @@ NUMBERS = {
         "window_s": (4.5e-6, 0.4), "window_tap_s": (2e-9, 0.6), "window_rate": (300e12, 0.3),
         "point_more_s": (4e-6, 0.5), "point_tap_s": (2e-9, 0.6), "point_rate": (280e12, 0.3),
         "point_bytes": (3.4e12, 0.25),
-        "first_each_s": (0.13e-9, 0.3), "first_rate": (60e12, 0.6), "depthwise_rate": (12e12, 0.4),
+        "linear": (1.0, 0.05), "first_each_s": (0.13e-9, 0.3), "first_rate": (60e12, 0.6), "depthwise_rate": (12e12, 0.4),
     },
 }  # fmt: skip
 # Single convolutions of the traces, without what copies their weights: form, positions, taps, channels, microseconds.
@@ -455,11 +455,11 @@ def table_of(name: str, stream: str, axes: Mapping[str, Any], shares: Any) -> Ut
     )  # fmt: skip
 
 
-def forward_steps(journal: Path, dtype: str) -> list[StepPoint]:
-    """Compiled forwards that were replayed from graphs; networks whose graphs are not shipped are left out."""
+def forward_steps(journal: Path, dtype: str, way: str = "compile-graph") -> list[StepPoint]:
+    """Forwards that were replayed from graphs; networks whose graphs are not shipped are left out."""
     steps = []
     for row in map(json.loads, gzip.decompress(journal.read_bytes()).splitlines()):
-        if (row.get("way"), row.get("phase"), row.get("dtype")) != ("compile-graph", "forward", dtype):
+        if (row.get("way"), row.get("phase"), row.get("dtype")) != (way, "forward", dtype):
             continue
         for name in (f"torchvision:{row['model']}", row["model"].replace("_", "-")):  # a transformer's is another there
             try:
@@ -474,12 +474,13 @@ def forward_steps(journal: Path, dtype: str) -> list[StepPoint]:
     return steps
 
 
-def profiled_steps(journals: Iterable[Path], dtype: str) -> list[StepPoint]:
-    """Forwards of images that were profiled, from rows of benchmarks/pairs.py."""
-    rows = (json.loads(line) for path in journals for line in gzip.decompress(path.read_bytes()).splitlines())
+def profiled_steps(args: argparse.Namespace, dtype: str, runtime: str = RUNTIME) -> list[StepPoint]:
+    """Forwards of images that were profiled, from rows of benchmarks/pairs.py: all of `profiles`, half of `halves`."""
+    rows = [row for path in args.profiles for row in profiles(path)]
+    rows += [row for path in args.halves for row in profiles(path) if row["case"] % 2 == 0]
     steps = []
     for row in rows:
-        if row.get("engine") != RUNTIME or "phases" not in row or "generate" in row or "prompt" in row:
+        if row.get("engine") != runtime or "phases" not in row or "generate" in row or "prompt" in row:
             continue
         form = row["precision"]["weights"].replace("i64", "f32")  # a graph's own indices were named its weights
         if form == dtype:
@@ -491,8 +492,17 @@ def profiled_steps(journals: Iterable[Path], dtype: str) -> list[StepPoint]:
     return steps
 
 
+def profiles(path: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in gzip.decompress(path.read_bytes()).splitlines()]
+
+
 def is_of_images(step: StepPoint) -> bool:
-    graph = read(step.model, image=step.image) if step.image else None
+    """Networks of which no graph is shipped, or none of that size, are told and left out."""
+    try:
+        graph = read(step.model, image=step.image) if step.image else None
+    except InferometerError as error:
+        print(f"left out: {error}", flush=True)
+        return False
     return graph is not None and "query" not in graph.symbols
 
 
@@ -521,7 +531,7 @@ def refit(args: argparse.Namespace) -> None:
         there = read_calibration(before[-1]) if before else captured_instead(graph, read_calibration(timed))
         captured = replace(unbounded(graph), runtime=RUNTIME, overheads=there.overheads)
         subject = CalibrationSubject(device=gpu, runtime=effects, dtype=dtype, created=there.created)
-        steps = [*forward_steps(args.forwards, dtype), *profiled_steps(args.profiles, dtype)]
+        steps = [*forward_steps(args.forwards, dtype), *profiled_steps(args, dtype)]
         networks = [network_of(subject, there, captured, step) for step in steps if is_of_images(step)]
         cases = [case for case in TRACED if case[1] == dtype]
         traced = [network_of(subject, there, captured, StepPoint(

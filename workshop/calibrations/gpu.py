@@ -81,7 +81,7 @@ from inferometer.predict.basis.files import SHIPPED, read_calibration, sealed, w
 from inferometer.predict.price.rates import shape_in
 from inferometer.predict.request import step_sizes
 from inferometer.predict.work.classes import BIASED
-from workshop.calibrations.compiled import refit
+from workshop.calibrations import captured, compiled
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -583,9 +583,13 @@ def main() -> None:
     parser.add_argument("--paths", type=Path, help="a journal of workshop.calibrations.paths: correct by those alone")
     parser.add_argument("--profiles", type=Path, nargs="+", default=[],
                         help="rows of benchmarks/pairs.py: hold residuals to those")  # fmt: skip
+    parser.add_argument("--halves", type=Path, nargs="+", default=[],
+                        help="such rows, of which the even cases are fitted to and the odd ones kept aside")  # fmt: skip
+    parser.add_argument("--kernels", type=Path, help="a journal of workshop.calibrations.traced --trace")
     args = parser.parse_args()
     if args.forwards:
-        refit(args)
+        captured.refit(args)
+        compiled.refit(args)
         return
     if args.profiles:
         refit_residuals(args)
