@@ -601,7 +601,7 @@ def main() -> None:
         FREEDOM["linear"] = HELD
     with tempfile.TemporaryDirectory() as scratch:
         with tarfile.open(args.archive) as archive:
-            archive.extractall(scratch, filter="data")
+            archive.extractall(scratch, **({"filter": "data"} if hasattr(tarfile, "data_filter") else {}))  # 3.11.4
         folder = next(Path(scratch).iterdir())
         journals = sorted(path for path in folder.iterdir() if path.is_dir())
         for journal in sorted(journals, key=lambda path: "graph" not in path.name):  # what eager modules start from
