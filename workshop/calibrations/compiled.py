@@ -370,7 +370,7 @@ def tables(n: Mapping[str, float], there: Calibration, captured: Calibration, gp
     moved = np.geomspace(1e2, 1e11, 37)
     floats = float(gpu.peaks[ARITHMETIC[dtype]])
     patches = captured.table("convolution.first")
-    made = [convolution_table(name, form, n, kernel_s, dtype, (floats, bandwidth), patches)
+    made = [convolution_table(name, form, n, kernel_s, dtype, floats, patches)
             for name, form in FORM.items()]  # fmt: skip
     operations = np.geomspace(1e3, 1e14, 34)
     floor_s = np.maximum(moved[:, None] / bandwidth, operations / floats)
@@ -400,7 +400,7 @@ def convolution_table(  # noqa: PLR0913, PLR0917 - as above
     n: Mapping[str, float],
     kernel_s: float,
     dtype: str,
-    peaks: tuple[float, float],
+    peak: float,
     patches: Utilisation | None,
 ) -> Utilisation:
     axes = {"positions": 4.0 ** np.arange(13), "taps": np.geomspace(4, 18432, 14), "channels": 2.0 ** np.arange(2, 13)}
@@ -408,28 +408,20 @@ def convolution_table(  # noqa: PLR0913, PLR0917 - as above
     taken = convolution_s(form, positions, taps, channels, n, SIZES[dtype])
     taken += weights_copy_s(taps * channels, n, kernel_s, dtype) if form == "window" else 0.0
     if form == "first" and patches is not None:
-        taken = np.where(taps > PATCH, patches_s(patches, positions, taps, channels, SIZES[dtype], peaks), taken)
+        taken = np.where(taps > PATCH, patches_s(patches, positions, taps, channels, peak), taken)
     if dtype == "bf16" and form in {"point", "strided"}:
         axes["even"] = np.array([EVEN / 2, EVEN])
         padded = taken + padding_s(positions > LEAST_PADDED, n, kernel_s, form, dtype)
         taken = np.stack([padded, taken], axis=-1)
         positions, taps, channels = (each[..., None] for each in (positions, taps, channels))
-    return table_of(name, ARITHMETIC[dtype], axes, 2 * positions * taps * channels / peaks[0] / taken)
+    return table_of(name, ARITHMETIC[dtype], axes, 2 * positions * taps * channels / peak / taken)
 
 
-def patches_s(  # noqa: PLR0913, PLR0917 - a shape
-    table: Utilisation, positions: Any, taps: Any, channels: Any, size: float, peaks: tuple[float, float]
-) -> Any:
-    """Seconds in a captured graph: each number of the image is in one patch."""
-    shape = {
-        "flops": 2 * positions * taps * channels,
-        "bytes": size * (positions * taps + positions * channels + taps * channels),
-        "weight_bytes": size * taps * channels,
-        "filled": np.full(positions.shape, 4.0),  # three channels of 64
-    }
-    floor_s = np.maximum(shape["flops"] / peaks[0], shape["bytes"] / peaks[1])
+def patches_s(table: Utilisation, positions: Any, taps: Any, channels: Any, peak: float) -> Any:
+    """Seconds in a captured graph, which replays the same kernel."""
+    shape = {"positions": positions, "taps": taps, "channels": channels}
     flat = {name: np.ravel(values) for name, values in shape.items()}
-    return floor_s / interpolate(table, flat).reshape(positions.shape)
+    return 2 * positions * taps * channels / peak / interpolate(table, flat).reshape(positions.shape)
 
 
 def mutual_table(mutual: Utilisation, n: Mapping[str, float], there: Calibration, gpu: Device) -> Utilisation:
