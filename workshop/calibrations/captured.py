@@ -63,6 +63,7 @@ FACTORED = ("vector.batch", "vector.layer", "vector.copy", "vector.elementwise",
 # What has a table of its own, and the factor that it begins with.
 FACTOR_OF = {"vector.elementwise.spread": "vector.elementwise", "depthwise.wide": "depthwise.forward"}
 OFF_KERNEL = 0.2  # of hundreds of shapes, most of them of a few networks
+KERNELS = 2  # of a convolution, as the engine's row has it, each of which moves what it reads and writes
 GAP_S = 0.3e-6  # between two kernels of a graph: steps of eight traced networks over the sum of their kernels
 # Seconds, and rates; beside each how far from it the data may draw it (a logarithm's deviation). Read from the traces
 # of nvidia-h200-kernels-2026-11-18.jsonl.gz.
@@ -337,7 +338,7 @@ def tables(n: Mapping[str, float], there: Calibration, gpu: Device) -> list[Util
         positions, taps, channels, *last = np.meshgrid(*axes.values(), indexing="ij")
         floor_s = 2 * positions * taps * channels / floats
         taken_s = convolution_s(form, positions, taps, channels, last[0] if last else 0.0, n, SIZES[dtype])
-        launched_s = kernel_s * (1 if form == "pointwise" else 2)
+        launched_s = kernel_s * (1 if form == "pointwise" else KERNELS)
         shares = floor_s / np.maximum(taken_s - launched_s, floor_s)
         made.append(table_of(f"convolution.{form}", ARITHMETIC[dtype], axes, shares))
     moved = np.geomspace(1e2, 1e11, 37)
@@ -356,7 +357,7 @@ def tables(n: Mapping[str, float], there: Calibration, gpu: Device) -> list[Util
         made.append(table_of("vector.elementwise.spread", "floor", {"bytes": moved}, moved / bandwidth / taken_s))
     if dtype != "f32":
         operations = np.geomspace(1e3, 1e14, 34)
-        floor_s = np.maximum(moved[:, None] / bandwidth, operations / floats)
+        floor_s = np.maximum(KERNELS * moved[:, None] / bandwidth, operations / floats)
         axes = {"bytes": moved, "flops": operations}
         made.append(table_of("depthwise.wide", "floor", axes, floor_s / wide_s(moved[:, None], operations, n)))
     return made
