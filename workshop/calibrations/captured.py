@@ -58,8 +58,8 @@ RUNTIME = "torch-graph"
 FORMS = ("first", "grouped", "window.strided", "window", "pointwise", "strided")
 # Numbers that are read for each result of a tap, over the taps: a window of three reads each nine times.
 READ = {"window": 1 / 9, "window.strided": 4 / 9, "pointwise": 1.0, "strided": 4.0}
-FACTORED = ("vector.batch", "vector.layer", "vector.copy", "vector.elementwise", "vector.activation", "vector.pool", "vector.softmax",
-           "matmul.forward", "depthwise.forward", "linear.forward", "attention.mutual")  # fmt: skip
+FACTORED = ("vector.batch", "vector.layer", "vector.copy", "vector.elementwise", "vector.activation", "vector.pool",
+            "vector.softmax", "matmul.forward", "depthwise.forward", "linear.forward", "attention.mutual")  # fmt: skip
 # What has a table of its own, and the factor that it begins with.
 FACTOR_OF = {"vector.elementwise.spread": "vector.elementwise", "depthwise.wide": "depthwise.forward"}
 OFF_KERNEL = 0.2  # of hundreds of shapes, most of them of a few networks
@@ -137,7 +137,7 @@ def added_s(name: str, moved: Any, n: Mapping[str, float]) -> Any:
 
 
 def wide_s(moved: Any, operations: Any, n: Mapping[str, float]) -> Any:
-    """Windows of seven are of networks whose channels come last, as their norms leave them: bf16 has a kernel for it."""
+    """Windows of seven are of networks whose channels come last, as their norms leave them: bf16 has a kernel."""
     return n["wide_s"] + np.maximum(moved / n["copy_rate"], operations / n["wide_rate"])
 
 
@@ -201,8 +201,10 @@ def network_of(subject: CalibrationSubject, there: Calibration, step: StepPoint)
     return Network(step=step, kernel_s=overheads["kernel"].value, step_s=overheads["step"].value, kinds=kinds)
 
 
-def traced_kernels(subjects: Mapping[str, CalibrationSubject], calibrations: Mapping[str, Calibration], journal: Path):
-    """Convolutions and batch norms of traced networks, and the seconds of their kernels: kernels come in the ops' order.
+def traced_kernels(
+    subjects: Mapping[str, CalibrationSubject], calibrations: Mapping[str, Calibration], journal: Path
+) -> dict[Any, float]:
+    """Convolutions and batch norms of traced networks with the seconds of their kernels, which come in the ops' order.
 
     A convolution runs from one op of another kind to the next: networks in which nothing stands between two of them
     are left out, as is whatever does not come in the number of its ops.
@@ -223,7 +225,7 @@ def traced_kernels(subjects: Mapping[str, CalibrationSubject], calibrations: Map
             kind = kernel_kind(names[index])
             if kind == "cast":  # of a batch norm's numbers, which stand before it
                 runs["batch"].append(1e-6 * microseconds + GAP_S)
-            elif kind is not None and kind == last or kind == "batch" and last == "cast":
+            elif kind is not None and (kind == last or (kind == "batch" and last == "cast")):
                 runs[kind][-1] += 1e-6 * microseconds + GAP_S
             elif kind is not None:
                 runs[kind].append(1e-6 * microseconds + GAP_S)

@@ -69,8 +69,8 @@ BOTH = {
     "point_rate": (550e12, 0.3), "point_bytes": (3.3e12, 0.3), "strided_s": (2.5e-6, 0.4), "padded_s": (6e-6, 0.4),
     "copy_s": (1e-6, 0.3), "copy_rate": (3e12, 0.3), "first_s": (12e-6, 0.5), "first_each_s": (0.18e-9, 0.3),
     "first_rate": (32e12, 0.3), "depthwise_s": (1.8e-6, 0.3), "depthwise_tap_s": (0.1e-6, 0.5),
-    "depthwise_bytes": (3.2e12, 0.2), "depthwise_rate": (9.5e12, 0.2), "around_s": (1e-6, 0.7), "around_rate": (8e12, 0.7),
-    "pool_s": (2e-6, 0.3), "pool_rate": (3.1e12, 0.3), "mean_s": (2.5e-6, 0.3),
+    "depthwise_bytes": (3.2e12, 0.2), "depthwise_rate": (9.5e12, 0.2), "around_s": (1e-6, 0.7),
+    "around_rate": (8e12, 0.7), "pool_s": (2e-6, 0.3), "pool_rate": (3.1e12, 0.3), "mean_s": (2.5e-6, 0.3),
     "mean_rate": (1.5e12, 0.4), "reduce": (1.0, 0.4), "linear": (1.0, 0.01), "mutual": (1.0, 0.3),
     "prefill": (1.0, 0.3), "matmul": (1.0, 0.5),
 }  # fmt: skip
@@ -81,7 +81,8 @@ NUMBERS = {
         "window_s": (4.5e-6, 0.4), "window_tap_s": (2e-9, 0.6), "window_rate": (300e12, 0.3),
         "point_more_s": (4e-6, 0.5), "point_tap_s": (2e-9, 0.6), "point_rate": (280e12, 0.3),
         "point_bytes": (3.4e12, 0.25),
-        "linear": (1.0, 0.05), "first_each_s": (0.13e-9, 0.3), "first_rate": (60e12, 0.6), "depthwise_rate": (12e12, 0.4),
+        "linear": (1.0, 0.05), "first_each_s": (0.13e-9, 0.3), "first_rate": (60e12, 0.6),
+        "depthwise_rate": (12e12, 0.4),
     },
 }  # fmt: skip
 # Single convolutions of the traces, without what copies their weights: form, positions, taps, channels, microseconds.

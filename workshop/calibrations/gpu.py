@@ -584,7 +584,7 @@ def main() -> None:
     parser.add_argument("--profiles", type=Path, nargs="+", default=[],
                         help="rows of benchmarks/pairs.py: hold residuals to those")  # fmt: skip
     parser.add_argument("--halves", type=Path, nargs="+", default=[],
-                        help="such rows, of which the even cases are fitted to and the odd ones kept aside")  # fmt: skip
+                        help="such rows: even cases are fitted to, odd ones kept aside")  # fmt: skip
     parser.add_argument("--kernels", type=Path, help="a journal of workshop.calibrations.traced --trace")
     args = parser.parse_args()
     if args.forwards:
@@ -601,7 +601,7 @@ def main() -> None:
         FREEDOM["linear"] = HELD
     with tempfile.TemporaryDirectory() as scratch:
         with tarfile.open(args.archive) as archive:
-            archive.extractall(scratch, **({"filter": "data"} if hasattr(tarfile, "data_filter") else {}))  # 3.11.4
+            archive.extractall(scratch, filter="data")
         folder = next(Path(scratch).iterdir())
         journals = sorted(path for path in folder.iterdir() if path.is_dir())
         for journal in sorted(journals, key=lambda path: "graph" not in path.name):  # what eager modules start from

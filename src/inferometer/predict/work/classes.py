@@ -88,9 +88,9 @@ def _is_curved(op: Op) -> bool:
 def forms_of(op: Op) -> tuple[str, ...]:
     """Its form, after a narrower one where there is.
 
-    Winograd's method is for windows of three, one step apart. A number that is spread over a plane or a row keeps kernels
-    from reading whole vectors. A function that takes a series takes longer than reading
-    its numbers does, unlike one that compares them.
+    Winograd's method is for windows of three, one step apart. A number that is spread over a plane or a row keeps
+    kernels from reading whole vectors. A function that takes a series takes longer than reading its numbers does,
+    unlike one that compares them.
     """
     form = form_of(op)
     if form == ACTIVATION and _is_curved(op):
