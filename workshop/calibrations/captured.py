@@ -318,7 +318,7 @@ def with_forwards(
     return sealed(replace(
         there,
         tables=(*(each for each in there.tables if each.op_class not in named), *made),
-        factors=there.factors | factors | {"convolution.forward": 1.0} | dict.fromkeys(named, 1.0),
+        factors={**there.factors, **factors} | {"convolution.forward": 1.0} | dict.fromkeys(named, 1.0),
         valid={name: ranges for name, ranges in there.valid.items() if name not in named},
         residuals={
             **there.residuals, **{each.op_class: each.residual for each in made},
