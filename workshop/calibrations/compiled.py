@@ -81,7 +81,7 @@ NUMBERS = {
         "window_s": (4.5e-6, 0.4), "window_tap_s": (2e-9, 0.6), "window_rate": (300e12, 0.3),
         "point_more_s": (4e-6, 0.5), "point_tap_s": (2e-9, 0.6), "point_rate": (280e12, 0.3),
         "point_bytes": (3.4e12, 0.25),
-        "linear": (1.0, 0.05), "first_each_s": (0.13e-9, 0.3), "first_rate": (60e12, 0.6),
+        "linear": (1.0, 0.02), "first_each_s": (0.13e-9, 0.3), "first_rate": (60e12, 0.6),
         "depthwise_rate": (12e12, 0.4),
     },
 }  # fmt: skip
