@@ -69,10 +69,10 @@ BOTH = {
     "point_rate": (550e12, 0.3), "point_bytes": (3.3e12, 0.3), "strided_s": (2.5e-6, 0.4), "padded_s": (6e-6, 0.4),
     "copy_s": (1e-6, 0.3), "copy_rate": (3e12, 0.3), "first_s": (12e-6, 0.5), "first_each_s": (0.18e-9, 0.3),
     "first_rate": (32e12, 0.3), "depthwise_s": (1.8e-6, 0.3), "depthwise_tap_s": (0.1e-6, 0.5),
-    "depthwise_bytes": (3.2e12, 0.2), "depthwise_rate": (9.5e12, 0.2), "around_s": (4e-6, 0.4),
-    "pool_s": (2e-6, 0.3), "pool_rate": (3.1e12, 0.3), "mean_s": (2.5e-6, 0.3),
+    "depthwise_bytes": (3.2e12, 0.2), "depthwise_rate": (9.5e12, 0.2), "around_s": (1e-6, 0.7),
+    "around_rate": (8e12, 0.7), "pool_s": (2e-6, 0.3), "pool_rate": (3.1e12, 0.3), "mean_s": (2.5e-6, 0.3),
     "mean_rate": (1.5e12, 0.4), "reduce": (1.0, 0.4), "linear": (1.0, 0.01), "mutual": (1.0, 0.3),
-    "prefill": (1.0, 0.3),
+    "prefill": (1.0, 0.3), "matmul": (1.0, 0.5),
 }  # fmt: skip
 NUMBERS = {
     "bf16": BOTH,
@@ -81,7 +81,8 @@ NUMBERS = {
         "window_s": (4.5e-6, 0.4), "window_tap_s": (2e-9, 0.6), "window_rate": (300e12, 0.3),
         "point_more_s": (4e-6, 0.5), "point_tap_s": (2e-9, 0.6), "point_rate": (280e12, 0.3),
         "point_bytes": (3.4e12, 0.25),
-        "first_each_s": (0.13e-9, 0.3), "first_rate": (60e12, 0.6), "depthwise_rate": (12e12, 0.4),
+        "linear": (1.0, 0.02), "first_each_s": (0.13e-9, 0.3), "first_rate": (60e12, 0.6),
+        "depthwise_rate": (12e12, 0.4),
     },
 }  # fmt: skip
 # Single convolutions of the traces, without what copies their weights: form, positions, taps, channels, microseconds.
@@ -113,7 +114,7 @@ WRITTEN = ("chain", "inner", "norm", "pool", "mean", "reduce")
 UNMEASURED = 0.3  # what steps are off by that nobody measured: as wide as predictions from published figures are
 OFF_STEP, OFF_KERNEL, OFF_TRACE = 0.06, 0.15, 0.12  # what each kind of datum is believed to
 FACTORS = {"grouped": "convolution.grouped", "reduce": "vector.reduce", "linear": "linear.forward",
-           "prefill": "attention.prefill"}  # fmt: skip
+           "prefill": "attention.prefill", "matmul": "matmul.forward"}  # fmt: skip
 # Classes of forwards that keep the tables of captured graphs, which replay the same kernels.
 CAPTURED = ("convolution.grouped", "vector.reduce", "attention.prefill")
 FORM = {"convolution.first": "first", "convolution.window": "window", "convolution.pointwise": "point",
@@ -164,7 +165,7 @@ def kind_of(op: Any, classes: tuple[str, ...], *, launches: int) -> str | None:
         return way if way in {"mutual", "prefill"} else None
     if base == "convolution":
         return next((FORM[name] for name in classes if name in FORM), None)
-    return base if base in {"linear", "depthwise"} else None
+    return base if base in {"linear", "depthwise", "matmul"} else None
 
 
 def device_s(name: str, kind: Kind, numbers: Mapping[str, float], kernel_s: float, step: StepPoint) -> Any:
@@ -228,7 +229,7 @@ def vector_s(kind: str, moved: Any, series: Any, n: Mapping[str, float]) -> Any:
 
 def mutual_s(bare_s: Any, moved: Any, n: Mapping[str, float]) -> Any:
     """Kernels around it take queries, keys and values apart, and put the heads together."""
-    return n["mutual"] * bare_s + n["around_s"] + moved / n["chain_rate"]
+    return n["mutual"] * bare_s + n["around_s"] + moved / n["around_rate"]
 
 
 def network_of(subject: CalibrationSubject, there: Calibration, captured: Calibration, step: StepPoint) -> Network:
@@ -370,26 +371,28 @@ def tables(n: Mapping[str, float], there: Calibration, captured: Calibration, gp
     moved = np.geomspace(1e2, 1e11, 37)
     floats = float(gpu.peaks[ARITHMETIC[dtype]])
     patches = captured.table("convolution.first")
-    made = [convolution_table(name, form, n, kernel_s, dtype, (floats, bandwidth), patches)
+    made = [convolution_table(name, form, n, kernel_s, dtype, floats, patches)
             for name, form in FORM.items()]  # fmt: skip
     operations = np.geomspace(1e3, 1e14, 34)
     floor_s = np.maximum(moved[:, None] / bandwidth, operations / floats)
     taken = depthwise_s(moved[:, None], operations, n, SIZES[dtype])
-    made.append(_table("depthwise", "floor", {"bytes": moved, "flops": operations}, floor_s / taken))
+    made.append(table_of("depthwise", "floor", {"bytes": moved, "flops": operations}, floor_s / taken))
     for name, kind in (("vector.forward", "chain"), (f"{FUSED}.forward", "inner"), ("vector.layer", "norm"),
                        ("vector.rms", "norm")):  # fmt: skip
-        made.append(_table(name, "hbm", {"bytes": moved}, moved / bandwidth / vector_s(kind, moved, 0.0, n)))
+        made.append(table_of(name, "hbm", {"bytes": moved}, moved / bandwidth / vector_s(kind, moved, 0.0, n)))
     pools = np.stack([vector_s(kind, moved, 0.0, n) for kind in ("mean", "pool", "pool")])  # of a whole plane, or less
     pooled = {"out_features": np.array([1, 2, 4096]), "bytes": moved}
-    made.append(_table("vector.pool", "hbm", pooled, moved / bandwidth / pools))
+    made.append(table_of("vector.pool", "hbm", pooled, moved / bandwidth / pools))
     elements = np.geomspace(1e2, 1e11, 37)
     curved = moved / bandwidth / vector_s("chain", moved, elements[:, None], n)
-    made.append(_table("vector.activation.curved", "hbm", {"elements": elements, "bytes": moved}, curved))
+    made.append(table_of("vector.activation.curved", "hbm", {"elements": elements, "bytes": moved}, curved))
     mutual = captured.table("attention.mutual")
     if mutual is not None:
         made.append(mutual_table(mutual, n, there, gpu))
-    indexing = captured.table("indexing")
-    return [*made, *([replace(indexing, op_class="indexing.forward")] if indexing is not None else [])]
+    for name in ("indexing", "matmul"):
+        table = captured.table(name)
+        made += [replace(table, op_class=f"{name}.forward")] if table is not None else []
+    return made
 
 
 def convolution_table(  # noqa: PLR0913, PLR0917 - as above
@@ -398,7 +401,7 @@ def convolution_table(  # noqa: PLR0913, PLR0917 - as above
     n: Mapping[str, float],
     kernel_s: float,
     dtype: str,
-    peaks: tuple[float, float],
+    peak: float,
     patches: Utilisation | None,
 ) -> Utilisation:
     axes = {"positions": 4.0 ** np.arange(13), "taps": np.geomspace(4, 18432, 14), "channels": 2.0 ** np.arange(2, 13)}
@@ -406,28 +409,20 @@ def convolution_table(  # noqa: PLR0913, PLR0917 - as above
     taken = convolution_s(form, positions, taps, channels, n, SIZES[dtype])
     taken += weights_copy_s(taps * channels, n, kernel_s, dtype) if form == "window" else 0.0
     if form == "first" and patches is not None:
-        taken = np.where(taps > PATCH, patches_s(patches, positions, taps, channels, SIZES[dtype], peaks), taken)
+        taken = np.where(taps > PATCH, patches_s(patches, positions, taps, channels, peak), taken)
     if dtype == "bf16" and form in {"point", "strided"}:
         axes["even"] = np.array([EVEN / 2, EVEN])
         padded = taken + padding_s(positions > LEAST_PADDED, n, kernel_s, form, dtype)
         taken = np.stack([padded, taken], axis=-1)
         positions, taps, channels = (each[..., None] for each in (positions, taps, channels))
-    return _table(name, ARITHMETIC[dtype], axes, 2 * positions * taps * channels / peaks[0] / taken)
+    return table_of(name, ARITHMETIC[dtype], axes, 2 * positions * taps * channels / peak / taken)
 
 
-def patches_s(  # noqa: PLR0913, PLR0917 - a shape
-    table: Utilisation, positions: Any, taps: Any, channels: Any, size: float, peaks: tuple[float, float]
-) -> Any:
-    """Seconds in a captured graph: each number of the image is in one patch."""
-    shape = {
-        "flops": 2 * positions * taps * channels,
-        "bytes": size * (positions * taps + positions * channels + taps * channels),
-        "weight_bytes": size * taps * channels,
-        "filled": np.full(positions.shape, 4.0),  # three channels of 64
-    }
-    floor_s = np.maximum(shape["flops"] / peaks[0], shape["bytes"] / peaks[1])
+def patches_s(table: Utilisation, positions: Any, taps: Any, channels: Any, peak: float) -> Any:
+    """Seconds in a captured graph, which replays the same kernel."""
+    shape = {"positions": positions, "taps": taps, "channels": channels}
     flat = {name: np.ravel(values) for name, values in shape.items()}
-    return floor_s / interpolate(table, flat).reshape(positions.shape)
+    return 2 * positions * taps * channels / peak / interpolate(table, flat).reshape(positions.shape)
 
 
 def mutual_table(mutual: Utilisation, n: Mapping[str, float], there: Calibration, gpu: Device) -> Utilisation:
@@ -445,7 +440,7 @@ def mutual_table(mutual: Utilisation, n: Mapping[str, float], there: Calibration
     return replace(mutual, values=tuple(float(f"{share:.3g}") for share in shares.ravel()))
 
 
-def _table(name: str, stream: str, axes: Mapping[str, Any], shares: Any) -> Utilisation:
+def table_of(name: str, stream: str, axes: Mapping[str, Any], shares: Any) -> Utilisation:
     return Utilisation(
         op_class=name, stream=stream, axes=tuple(axes),
         grid=tuple(tuple(map(float, points)) for points in axes.values()),
@@ -453,13 +448,13 @@ def _table(name: str, stream: str, axes: Mapping[str, Any], shares: Any) -> Util
     )  # fmt: skip
 
 
-def forward_steps(journal: Path, dtype: str) -> list[StepPoint]:
-    """Compiled forwards that were replayed from graphs; networks whose graphs are not shipped are left out."""
+def forward_steps(journal: Path, dtype: str, way: str = "compile-graph") -> list[StepPoint]:
+    """Forwards that were replayed from graphs; networks whose graphs are not shipped are left out."""
     steps = []
     for row in map(json.loads, gzip.decompress(journal.read_bytes()).splitlines()):
-        if (row.get("way"), row.get("phase"), row.get("dtype")) != ("compile-graph", "forward", dtype):
+        if (row.get("way"), row.get("phase"), row.get("dtype")) != (way, "forward", dtype):
             continue
-        for name in (row["model"].replace("_", "-"), f"torchvision:{row['model']}"):
+        for name in (f"torchvision:{row['model']}", row["model"].replace("_", "-")):  # a transformer's is another there
             try:
                 read(name)
             except InferometerError:
@@ -472,12 +467,13 @@ def forward_steps(journal: Path, dtype: str) -> list[StepPoint]:
     return steps
 
 
-def profiled_steps(journals: Iterable[Path], dtype: str) -> list[StepPoint]:
-    """Forwards of images that were profiled, from rows of benchmarks/pairs.py."""
-    rows = (json.loads(line) for path in journals for line in gzip.decompress(path.read_bytes()).splitlines())
+def profiled_steps(args: argparse.Namespace, dtype: str, runtime: str = RUNTIME) -> list[StepPoint]:
+    """Forwards of images that were profiled, from rows of benchmarks/pairs.py: all of `profiles`, half of `halves`."""
+    rows = [row for path in args.profiles for row in profiles(path)]
+    rows += [row for path in args.halves for row in profiles(path) if row["case"] % 2 == 0]
     steps = []
     for row in rows:
-        if row.get("engine") != RUNTIME or "phases" not in row or "generate" in row or "prompt" in row:
+        if row.get("engine") != runtime or "phases" not in row or "generate" in row or "prompt" in row:
             continue
         form = row["precision"]["weights"].replace("i64", "f32")  # a graph's own indices were named its weights
         if form == dtype:
@@ -489,8 +485,17 @@ def profiled_steps(journals: Iterable[Path], dtype: str) -> list[StepPoint]:
     return steps
 
 
+def profiles(path: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in gzip.decompress(path.read_bytes()).splitlines()]
+
+
 def is_of_images(step: StepPoint) -> bool:
-    graph = read(step.model, image=step.image) if step.image else None
+    """Networks of which no graph is shipped, or none of that size, are told and left out."""
+    try:
+        graph = read(step.model, image=step.image) if step.image else None
+    except InferometerError as error:
+        print(f"left out: {error}", flush=True)
+        return False
     return graph is not None and "query" not in graph.symbols
 
 
@@ -519,7 +524,7 @@ def refit(args: argparse.Namespace) -> None:
         there = read_calibration(before[-1]) if before else captured_instead(graph, read_calibration(timed))
         captured = replace(unbounded(graph), runtime=RUNTIME, overheads=there.overheads)
         subject = CalibrationSubject(device=gpu, runtime=effects, dtype=dtype, created=there.created)
-        steps = [*forward_steps(args.forwards, dtype), *profiled_steps(args.profiles, dtype)]
+        steps = [*forward_steps(args.forwards, dtype), *profiled_steps(args, dtype)]
         networks = [network_of(subject, there, captured, step) for step in steps if is_of_images(step)]
         cases = [case for case in TRACED if case[1] == dtype]
         traced = [network_of(subject, there, captured, StepPoint(

@@ -87,7 +87,7 @@ from inferometer.predict.basis.files import SHIPPED, read_calibration, sealed, w
 from inferometer.predict.price.rates import shape_in
 from inferometer.predict.request import step_sizes
 from inferometer.predict.work.classes import BIASED
-from workshop.calibrations.compiled import refit
+from workshop.calibrations import captured, compiled
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -613,9 +613,13 @@ def main() -> None:
                         help="rows of benchmarks/pairs.py: experts of prompts in graphs by those")  # fmt: skip
     parser.add_argument("--profiles", type=Path, nargs="+", default=[],
                         help="rows of benchmarks/pairs.py: hold residuals to those")  # fmt: skip
+    parser.add_argument("--halves", type=Path, nargs="+", default=[],
+                        help="such rows: even cases are fitted to, odd ones kept aside")  # fmt: skip
+    parser.add_argument("--kernels", type=Path, help="a journal of workshop.calibrations.traced --trace")
     args = parser.parse_args()
     if args.forwards:
-        refit(args)
+        captured.refit(args)
+        compiled.refit(args)
         return
     if args.mixtures:
         refit_mixtures(args)

@@ -128,14 +128,15 @@ class RuntimeEffects:
     as `joining` kernels. `gathered` is how many rows of products gathering the inputs of such a convolution takes as
     long as; it is done for one group after the other, and each is a kernel of its own. `grouped` is that of
     convolutions in groups alone, by a kernel for all of them that is slow. `unquantised` are patterns of the names of
-    ops whose weights keep the model's own format. `reference` is how many times longer than in f32 an op takes that is
-    left to plain loops: `convolution:joined` is one of bytes whose result is joined with others (a concat) before it is
-    quantised, `linear:bf16` one of a format that the device has no instructions for, `convolution:i8/i8` one whose
-    weights and activations are computed in another, `elementwise:i8` one of bytes without weights, `fft` a Fourier
-    transform, `fft:odd` an operation of one whose length is no power of 2. `winograd` is how many times fewer products
-    a 3 × 3 convolution may need by Winograd's method. `vectors` is for how many bits of a CPU's registers its kernels
-    are built: where the peak needs wider ones, it takes as much longer. `sets` has what it does on CPUs of an
-    instruction set, where that is not the same everywhere.
+    ops whose weights keep the model's own format. Products in an `unbiased` format have their bias added by the
+    compiler's kernel that reads them, if it goes through them number by number. `reference` is how many times longer
+    than in f32 an op takes that is left to plain loops: `convolution:joined` is one of bytes whose result is joined
+    with others (a concat) before it is quantised, `linear:bf16` one of a format that the device has no instructions
+    for, `convolution:i8/i8` one whose weights and activations are computed in another, `elementwise:i8` one of bytes
+    without weights, `fft` a Fourier transform, `fft:odd` an operation of one whose length is no power of 2. `winograd`
+    is how many times fewer products a 3 × 3 convolution may need by Winograd's method. `vectors` is for how many bits
+    of a CPU's registers its kernels are built: where the peak needs wider ones, it takes as much longer. `sets` has
+    what it does on CPUs of an instruction set, where that is not the same everywhere.
     """
 
     name: str
@@ -171,6 +172,7 @@ class RuntimeEffects:
     gathered: Sourced | None = None
     grouped: Sourced | None = None
     unquantised: tuple[str, ...] = ()
+    unbiased: frozenset[str] = frozenset()
     logits: LogitsPath = "prompt"
     prompt: PromptPath = "whole"
     reference: Mapping[str, float] = field(default_factory=dict)
@@ -295,12 +297,17 @@ def kernel_names(op: Op) -> tuple[str, ...]:
         "biased": op.get("biased") and cached,
         "causal": op.kind == "convolution" and op.get("causal"),
         "latent": cached and op.get("kv_latent"),
+        "pointwise": op.kind == "convolution" and _is_pointwise(op),
         "cached": cached and not op.get("cross"),  # an encoder's keys are as they were: nothing is joined with them
         "repeated": cached and op.get("kv_heads") is not None and op["kv_heads"] < op["heads"],
     }
     named = [op["written"]] if op.get("written") else []
     variants = [f"{op.kind}:{name}" for name in (*named, *(name for name, holds in held.items() if holds))]
     return (*variants, form, read, op.kind)
+
+
+def _is_pointwise(op: Op) -> bool:
+    return {*op.get("kernel", (0,)), *op.get("strides", ()), op.get("groups", 1)} == {1}
 
 
 def _joined(op: Op) -> int:

@@ -34,7 +34,7 @@ from inferometer.predict.price.utilisation import (
     require_shape,
     step_residual,
 )
-from inferometer.predict.work.classes import FREE, WRITTEN_OUT, attention_path, class_path, dims_of, forms_of
+from inferometer.predict.work.classes import BIASED, FREE, WRITTEN_OUT, attention_path, class_path, dims_of, forms_of
 from inferometer.predict.work.rules.experts import routed_bytes
 
 if TYPE_CHECKING:
@@ -162,7 +162,7 @@ def rates_of(  # noqa: PLR0913, PLR0917 - what rates depend on
 def _made(rows: tuple[OpRow, ...], effects: RuntimeEffects, sources: RungSources) -> Rates:
     """Every row climbs the ladder; what the rungs said is then set side by side, a column a name."""
     calibration, phase, rungs = sources.calibration, sources.phase, ladder_of(sources)
-    asked = [_asked(row, effects, phase, calibration) for row in rows]
+    asked = [_asked(row, effects, sources) for row in rows]
     answers = [climb(rungs, each) for each in asked]
     numbers = np.array([rates[: len(NUMBERS)] for _, rates in answers], dtype=float).reshape(-1, len(NUMBERS))
     column = dict(zip(NUMBERS, np.ascontiguousarray(numbers.T)[:, :, None], strict=True))
@@ -216,11 +216,13 @@ def _timed(rows: tuple[OpRow, ...], numbers: Iterable[int]) -> dict[int, int]:
     }
 
 
-def _asked(row: OpRow, effects: RuntimeEffects, phase: str, calibration: Calibration | None) -> AskedRow:
+def _asked(row: OpRow, effects: RuntimeEffects, sources: RungSources) -> AskedRow:
     path = WRITTEN_OUT if effects.scored(row.op) else attention_path(row.op, effects.attention)
-    classes = class_path(row.op, phase, path, fused=row.fused.launches == 0)
+    classes = class_path(row.op, sources.phase, path, fused=row.fused.launches == 0)
+    if row.fused.after and sources.binding.format(row.op.outputs[0]).name in effects.unbiased:
+        classes = tuple(name for name in classes if name != BIASED)
     launches = 0 if row.op_class in UNPRICED else row.fused.launches
-    return AskedRow(row, classes, path, factor_for(calibration, classes), launches)
+    return AskedRow(row, classes, path, factor_for(sources.calibration, classes), launches)
 
 
 def _in_steps(asked: AskedRow, rates: RowRates) -> bool:

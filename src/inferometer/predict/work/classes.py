@@ -49,6 +49,7 @@ _FLOATS = frozenset({None, "f32", "f16", "bf16"})  # None is the model's own
 _IMAGE_AXES = 4  # batch, channels, height, width
 _TILE = 64  # channels, of the kernels that matrix units run
 _WINOGRAD = 3  # the widest window that engines have Winograd's method for
+_USUAL = 5  # sides of windows up to which engines have depthwise kernels of their own
 _VECTOR = 8  # channels that kernels read at once
 _FEW_CHANNELS = 4  # an image's own, before the first convolution
 
@@ -87,12 +88,15 @@ def _is_curved(op: Op) -> bool:
 def forms_of(op: Op) -> tuple[str, ...]:
     """Its form, after a narrower one where there is.
 
-    Winograd's method is for windows of three, one step apart. A function that takes a series takes longer than reading
-    its numbers does, unlike one that compares them.
+    Winograd's method is for windows of three, one step apart. A number that is spread over a plane or a row keeps
+    kernels from reading whole vectors. A function that takes a series takes longer than reading its numbers does,
+    unlike one that compares them.
     """
     form = form_of(op)
     if form == ACTIVATION and _is_curved(op):
         return f"{ACTIVATION}.curved", ACTIVATION
+    if form == "vector.elementwise" and any(each.shape != op.outputs[0].shape for each in (*op.inputs, *op.weights)):
+        return f"{form}.spread", form
     if form == WINDOW and any(stride > 1 for stride in op.get("strides", ())):
         return f"{WINDOW}.strided", WINDOW
     if form == WINDOW and any(side > _WINOGRAD for side in op["kernel"]):
@@ -109,7 +113,8 @@ def form_of(op: Op) -> str | None:
         return f"vector.{op.get('norm', op.kind)}"
     strided = any(stride > 1 for stride in op.get("strides", ()))
     if name == "depthwise":  # engines have a kernel for windows of three, one step apart
-        return "depthwise.strided" if strided else "depthwise.three" if set(op["kernel"]) == {3} else None
+        sides = "three" if set(op["kernel"]) == {_WINOGRAD} else "wide" if min(op["kernel"]) > _USUAL else None
+        return "depthwise.strided" if strided else sides and f"depthwise.{sides}"
     return f"convolution.{_kernel_of(op, strided=strided)}" if name == "convolution" else None
 
 
@@ -159,8 +164,9 @@ def dims_of(op: Op) -> dict[str, Dim]:
         dims["rows"] = product(read[:-1])
         dims["in_features"] = read[-1]
         dims["plane"] = product(read[2:]) if len(read) == _IMAGE_AXES else dims["in_features"]
-        # the largest of 1, 2, 4 and 8 that divides it: kernels read whole vectors only where rows of numbers allow it
-        count = dims["plane"]
+        # The largest of 1, 2, 4 and 8 that divides it: kernels read whole vectors only where rows of numbers allow it.
+        # A plane of one number is no row: its channels are.
+        count = read[1] if len(read) == _IMAGE_AXES and dims["plane"] == 1 else dims["plane"]
         divided = {size: 1 - (count % size + size - 1) // size for size in (2, 4, 8)}  # 1 or 0 each
         dims["aligned"] = 1 + divided[2] + 2 * divided[4] + 4 * divided[8]
     if op.outputs:

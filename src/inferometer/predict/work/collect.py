@@ -26,17 +26,20 @@ if TYPE_CHECKING:
 # Inside a group a tensor is read from memory once, and one that only the group reads is never written.
 
 _ANCHORS = frozenset({"linear", "matmul", "convolution", "attention", "moe_experts"})
+_NUMBER_BY_NUMBER = frozenset({"elementwise", "activation", "copy", "cast"})
 
 
 @frozen
 class Fused:
     """What an op's group does for it: kernels it starts, and tensors it need not read or write.
 
-    `calls` are the kernels that a host starts in the time that the op takes it.
+    `calls` are the kernels that a host starts in the time that the op takes it. What reads a product whose bias is
+    added `after` it is written by the compiler, number by number, and adds the bias too.
     """
 
     launches: int = 1
     calls: float = 1.0
+    after: bool = False
     reads: tuple[Tensor, ...] = ()
     writes: tuple[Tensor, ...] = ()
 
@@ -92,6 +95,15 @@ def _in_block(block: Block, effects: RuntimeEffects, outside: frozenset[str]) ->
             starts = fused[index] if place == 0 else Fused(launches=0, calls=0.0)
             fused[index] = replace(starts, reads=inputs, writes=outputs)
             known |= {roots.get(tensor.name, tensor.name) for tensor in (*op.inputs, *op.outputs)}
+    if effects.unbiased:
+        readers: dict[str, set[str]] = {}
+        for op in block.ops:
+            for tensor in op.inputs if op.kind != "view" else ():
+                readers.setdefault(roots.get(tensor.name, tensor.name), set()).add(op.kind)
+        for index, op in enumerate(block.ops):
+            name = op.outputs[0].name if op.kind == "linear" else None
+            after = name in readers and name not in outside and readers[name] <= _NUMBER_BY_NUMBER
+            fused[index] = replace(fused[index], after=after) if after else fused[index]
     return fused
 
 
@@ -312,6 +324,7 @@ class _Collector:
         key = (
             self.tokens.token(op),
             row.fused.launches,
+            row.fused.after,
             tuple(tuple(tensor.shape for tensor in side) for side in (row.fused.reads, row.fused.writes)),
             row.scale,
             row.offloaded,
