@@ -10,7 +10,7 @@ from inferometer.engines.onnxruntime.convert import loaded_onnx
 
 Array = np.ndarray[Any, Any]
 
-_PRODUCTS = {"Conv": 0, "ConvTranspose": 1, "Gemm": 1, "MatMul": 1}  # the axis that a weight's outputs run along
+_PRODUCTS = {"Conv": 0, "ConvTranspose": 1, "Gemm": 1, "MatMul": -1}  # the axis that a weight's outputs run along
 
 
 def weight_drifts(path: Path, inputs: Sequence[Mapping[str, Array]], *, bits: int) -> dict[str, float]:
@@ -58,7 +58,7 @@ def _weights(model: Any) -> dict[str, tuple[Any, int]]:
         tensor = stored.get(node.input[1])
         if tensor is not None and len(tensor.dims) > 1 and tensor.name not in known:
             flipped = node.op_type == "Gemm" and any(each.name == "transB" and each.i for each in node.attribute)
-            found[tensor.name] = tensor, 0 if flipped else _PRODUCTS[node.op_type] if node.op_type != "MatMul" else -1
+            found[tensor.name] = tensor, 0 if flipped else _PRODUCTS[node.op_type]
     return found
 
 
