@@ -207,7 +207,7 @@ def test_runs_are_compared(client):
 BY_HAND = {
     "/runs/import", "/profiles/batch", "/fleet/artifacts/{sha256}", "/fleet/agent/jobs/{job}/files/{sha256}"
 }  # fmt: skip
-SHARES = 12
+SHARES = 18
 
 
 @pytest.fixture(scope="module")

@@ -281,7 +281,7 @@ def test_a_dask_cluster_gives_identical_rows_in_python(cluster):
 
 @pytest.mark.slow
 def test_a_plan_is_the_same_on_a_dask_cluster(cluster):
-    asked = {"model": "llama-3.2-1b", "rate": 40.0, "slo": "tpot_p95<=60ms", "devices": ["nvidia-l4"]}
+    asked = {"model": "llama-3.2-1b", "rate": 40.0, "slo": "tpot_p95<=60ms", "devices": ["nvidia-l4"], "tp": (1,)}
     here, there = plan(**asked), plan(**asked, engine=f"dask://{cluster}")
     assert here.plans
     for one, other in zip(here.plans, there.plans, strict=True):

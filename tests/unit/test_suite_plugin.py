@@ -159,7 +159,8 @@ suite_plugin._SuiteLimit._is_reached = all_hang
 
 
 def test_an_interrupted_run_leaves_nothing_of_what_its_tests_started(tmp_path):
-    ended = run(tmp_path, INTERRUPTED, *XDIST)
+    at_once = "from xdist.workermanage import NodeManager\nNodeManager.EXIT_TIMEOUT = 0.5  # instead of 10 s"
+    ended = run(tmp_path, INTERRUPTED, *XDIST, settings=at_once)
     assert "KeyboardInterrupt" in ended.stdout
     until_gone(int((tmp_path / "child").read_text()))
 

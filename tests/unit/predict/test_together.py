@@ -40,11 +40,12 @@ def plans(model, runtime, weights):
 
 
 @pytest.mark.parametrize("model", ["llama-3.2-1b", "gemma-3-1b", "qwen3-30b-a3b"])
-def test_plans_together_cost_what_each_costs_alone(model):
+@pytest.mark.parametrize("pair", [("torch-compile", "llamacpp"), ("torch-graph", "vllm")], ids="-".join)
+def test_plans_together_cost_what_each_costs_alone(model, pair):
     """Engines beside each other whose rows differ in number, kind and sizes, some of them no polynomials."""
-    asked = product(("torch-compile", "torch-graph", "llamacpp", "vllm"), ("bf16", "q4_0", "f32"))
+    asked = product(pair, ("bf16", "q4_0", "f32"))
     found = [plan for runtime, weights in asked for plan in plans(model, runtime, weights)]
-    assert len(found) > 200
+    assert len(found) > 100
     assert len({len(plan.prepared.rows) for plan in found}) > 1
     for phase, points in product(PHASES, (POINTS, MANY)):
         sizes = {**points, **PHASES[phase], "logits": 1}

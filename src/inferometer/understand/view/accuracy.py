@@ -232,8 +232,11 @@ class AccuracyFindings:
 def accuracy_findings() -> AccuracyFindings:
     """All shipped cases, predicted with the shipped calibrations and with priors alone."""
     cases = read_cases()
-    judged, _ = judge_cases(cases)
-    alone, _ = judge_cases(cases, priors=True)
+    return findings_of(judge_cases(cases)[0], judge_cases(cases, priors=True)[0])
+
+
+def findings_of(judged: tuple[Judged, ...], alone: tuple[Judged, ...]) -> AccuracyFindings:
+    """What predictions with the shipped calibrations say, and those with priors `alone`."""
 
     def grouped(what: str, cases_judged: tuple[Judged, ...]) -> dict[tuple[str, ...], dict[str, Any]]:
         names = groups_of(what)
