@@ -16,7 +16,7 @@ from inferometer.core.errors import DomainError
 from inferometer.core.frozen import frozen
 from inferometer.core.statistics import EIGHT_IN_TEN
 from inferometer.known import device as device_named
-from inferometer.known.atlas.measurement import PublishedMeasurement, SetAside
+from inferometer.known.atlas import PublishedMeasurement, SetAside
 from inferometer.known.atlas.reading import read_atlas
 from inferometer.known.atlas.shipped import load
 from inferometer.known.engines import engine as engine_named

@@ -17,7 +17,7 @@ from inferometer.core.settings import cache_folder, learns
 from inferometer.core.units import counted
 from inferometer.known.engines import engine, engines
 from inferometer.known.machine.detect.identity import this_machine
-from inferometer.known.machine.health.host_calls import host_call_s
+from inferometer.known.machine.health import host_call_s
 from inferometer.measure.calibrate.fitting.assemble import assemble_calibration
 from inferometer.measure.calibrate.fitting.base import with_peaks_of
 from inferometer.measure.calibrate.fitting.held_against import held_against

@@ -12,8 +12,8 @@ from inferometer.core.units import format_quantity
 from inferometer.hub.web.pages.run import shown_table
 from inferometer.measure.bench.compare import Comparison, compare
 from inferometer.understand.changes import changes_between, sentence_of
+from inferometer.understand.view.charts import difference_chart
 from inferometer.understand.view.charts.render import COLOURS
-from inferometer.understand.view.charts.samples import difference_chart
 from inferometer.understand.view.measured import comparison_table, metric_row, verdict_text
 from inferometer.understand.view.page import facts_of
 from inferometer.understand.view.phrases import formats_of

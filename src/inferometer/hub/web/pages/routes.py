@@ -24,7 +24,7 @@ from inferometer.hub.web.rendering import render_template
 from inferometer.store.store import Store
 from inferometer.store.values import SORTS, Filter, RunRow
 from inferometer.understand.view.cards import device_card
-from inferometer.understand.view.charts.samples import RUN_METRICS, run_trend
+from inferometer.understand.view.charts import RUN_METRICS, run_trend
 from inferometer.understand.view.drawing import dataflow_svg, layers_svg
 from inferometer.understand.view.runs import machine_names
 

@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from inferometer.core.engine import RuntimeEffects
-    from inferometer.known.atlas.measurement import PublishedMeasurement
+    from inferometer.known.atlas import PublishedMeasurement
     from inferometer.predict.work.prepare import PreparedWork
 
 

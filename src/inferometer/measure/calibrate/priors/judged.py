@@ -26,7 +26,7 @@ from inferometer.predict.price.deviations import (
 )
 
 if TYPE_CHECKING:
-    from inferometer.known.atlas.measurement import PublishedMeasurement
+    from inferometer.known.atlas import PublishedMeasurement
 
 DEVICE_OUT, FAMILY_OUT, MAKER_OUT, MODEL_OUT, BOTH_OUT, SOURCE_OUT, FEW, SEEN = (
     "device left out", "family left out", "engine's rows of the maker left out", "model left out",

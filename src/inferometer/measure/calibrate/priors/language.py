@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
     from inferometer.core.device import Device
     from inferometer.core.engine import EngineDescriptor
-    from inferometer.known.atlas.measurement import PublishedMeasurement
+    from inferometer.known.atlas import PublishedMeasurement
 
 QUANTITIES = frozenset({"prefill", "decode", "request", "tokens"})
 _TYPICAL_CONTEXT = 256  # of a chat, where a table states none
