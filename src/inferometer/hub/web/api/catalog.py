@@ -39,7 +39,7 @@ _MOST_LISTED = 64
 
 
 def _taken(field: FieldOfQuestion) -> Any:
-    """Its type and what it is where it is not given, as a request has it."""
+    """Its type and its default, as in a request."""
     if field.takes == "switch":
         return bool, False
     if field.takes == "texts":

@@ -172,7 +172,7 @@ def _matrix(comparisons: Sequence[Comparison]) -> list[dict[str, Any]]:
 
 
 def differing_facts(runs: Sequence[Run]) -> list[tuple[str, list[str]]]:
-    """What was asked for and what it ran on, where the runs differ in it: a value for each run."""
+    """Settings and surroundings in which the runs differ: a value for each run."""
     facts = [
         {**facts_of(profile), **{f"with {name}": str(value) for name, value in run.parameters.items()}}
         for run in runs

@@ -147,7 +147,7 @@ def way_of(device_seen: bool, model_seen: bool) -> str:
 
 
 def effect_on(case: StackCase) -> ModelEffect:
-    """What its model takes over what its work says."""
+    """The time of its model over the time of its work."""
     standing = known_unit(case.standing, tokens=case.tokens)
     return model_effect(case.model, standing, case.quantity, lambda: case.features)
 
