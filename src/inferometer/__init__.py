@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from inferometer.measure.prepare.run import prepare
     from inferometer.measure.spans import Profiler
     from inferometer.predict.placing import can_i_run
-    from inferometer.predict.sweep.run import sweep
+    from inferometer.predict.sweep import sweep
     from inferometer.predict.verbs import fit, predict
 
 _HOMES = {
@@ -51,7 +51,7 @@ _HOMES = {
     "inferometer.predict.placing": ("can_i_run",),
     "inferometer.predict.verbs": ("fit", "predict"),
     "inferometer.api.services": ("load", "plan", "simulate"),
-    "inferometer.predict.sweep.run": ("sweep",),
+    "inferometer.predict.sweep": ("sweep",),
     "inferometer.core.units": ("format_quantity", "parse_quantity"),
 }
 

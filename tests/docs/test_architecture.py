@@ -53,6 +53,26 @@ def _circle(modules: dict[str, list[str]], module: str, way: tuple[str, ...], le
     return ()
 
 
+def test_every_door_of_a_wing_is_entered_from_outside():
+    """The linter refuses what is no door; a door that nobody needs any more is found here."""
+    contracts = [
+        contract for contract in PROJECT["tool"]["importlinter"]["contracts"] if contract["type"] == "protected"
+    ]
+    source = ROOT / "src" / "inferometer"
+    for contract in contracts:
+        (wing,) = contract["allowed_importers"]
+        inside = source / wing.rpartition(".")[2]
+        entered = {
+            name
+            for path in source.rglob("*.py")
+            if inside not in path.parents
+            for node in ast.walk(ast.parse(path.read_bytes()))
+            if isinstance(node, ast.ImportFrom)
+            for name in (node.module, *(f"{node.module}.{alias.name}" for alias in node.names))
+        }
+        assert {door.rpartition(" ")[2] for door in contract["ignore_imports"]} - entered == set()
+
+
 def test_no_module_waits_for_itself_whichever_is_loaded_first():
     """A tool that follows imports allows such a circle, and so does every test that loads another module before it."""
     files = {

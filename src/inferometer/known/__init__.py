@@ -21,12 +21,12 @@ if TYPE_CHECKING:
         pue,
         pues,
     )
-    from inferometer.known.reference import dtype_facts, memory_levels
+    from inferometer.known.reference import dtype_facts, memory_level, memory_levels
     from inferometer.known.zoo import CatalogModel, model, models
 
 __all__ = [
     "CatalogModel", "Grid", "Instance", "Pue", "device", "devices", "dtype_facts", "grid", "grids", "instance",
-    "instances", "instances_with", "link", "links", "memory_levels", "model", "models", "pue", "pues",
+    "instances", "instances_with", "link", "links", "memory_level", "memory_levels", "model", "models", "pue", "pues",
 ]  # fmt: skip
 
 __getattr__ = attributes(__name__, {
@@ -34,6 +34,6 @@ __getattr__ = attributes(__name__, {
     "inferometer.known.places": (
         "Grid", "Instance", "Pue", "grid", "grids", "instance", "instances", "instances_with", "pue", "pues",
     ),
-    "inferometer.known.reference": ("dtype_facts", "memory_levels"),
+    "inferometer.known.reference": ("dtype_facts", "memory_level", "memory_levels"),
     "inferometer.known.zoo": ("CatalogModel", "model", "models"),
 })  # fmt: skip

@@ -124,7 +124,7 @@ def _calibration(asked: Asked, device: Device) -> Calibration | None:
 @cache
 def _host_here() -> float:
     """How fast the host of this machine's devices is; a tenth of a second."""
-    from inferometer.known.machine.health.host_calls import host_call_s  # noqa: PLC0415 - only for this machine
+    from inferometer.known.machine.health import host_call_s  # noqa: PLC0415 - only for this machine
 
     return host_call_s()
 

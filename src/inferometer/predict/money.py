@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING, Any
 
 from inferometer.core.errors import DomainError
 from inferometer.core.frozen import frozen
-from inferometer.known import places
+from inferometer.known import grid, instance, instances_with, pue
 from inferometer.known.formulas import cloud, energy
 
 if TYPE_CHECKING:
     from inferometer.core.device import Device
-    from inferometer.known.places import Instance
+    from inferometer.known import Instance
     from inferometer.predict.options import Hosting
 
 
@@ -31,8 +31,8 @@ def hourly_price(device: Device, devices: int, place: Hosting) -> HourlyPrice | 
     if place.usd_per_hour is not None:
         return HourlyPrice(usd_per_hour=place.usd_per_hour, note=f"{place.usd_per_hour:g} USD/h as given.")
     if place.instance is not None:
-        return _price(places.instance(place.instance), device, devices, spot=place.spot, named=True)
-    offers = (_price(entry, device, devices, spot=place.spot) for entry in places.instances_with(device.name))
+        return _price(instance(place.instance), device, devices, spot=place.spot, named=True)
+    offers = (_price(entry, device, devices, spot=place.spot) for entry in instances_with(device.name))
     cheapest = min((offer for offer in offers if offer), key=lambda offer: offer.usd_per_hour, default=None)
     if cheapest is None and place.spot:
         raise DomainError(
@@ -70,8 +70,8 @@ def carbon_grams(joules: float, place: Hosting) -> float | None:
     """CO₂e of energy at the computers, with the site's overhead; None where no grid is named."""
     if place.grid is None:
         return None
-    intensity = places.grid(place.grid).carbon_g_per_kwh
+    intensity = grid(place.grid).carbon_g_per_kwh
     overhead = place.pue if isinstance(place.pue, int | float) else 1.0
     if isinstance(place.pue, str):
-        overhead = float(places.pue(place.pue).pue)
+        overhead = float(pue(place.pue).pue)
     return float(energy.co2e(energy=joules, intensity=float(intensity), pue=overhead))

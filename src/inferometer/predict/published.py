@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from inferometer.core.frozen import frozen
+from inferometer.known.atlas import PublishedMeasurement
 from inferometer.known.atlas.looking import AtlasComparison, nearest_published
-from inferometer.known.atlas.measurement import PublishedMeasurement
 
 if TYPE_CHECKING:
     from inferometer.core.profile import Profile

@@ -15,7 +15,7 @@ from inferometer.predict.ask import ask, model_graph
 
 if TYPE_CHECKING:
     from inferometer.core.profile import Phase
-    from inferometer.known.atlas.measurement import PublishedMeasurement
+    from inferometer.known.atlas import PublishedMeasurement
 
 _PHASES = frozenset({"forward", "prefill", "decode"})
 _ELSEWHERE = 0.1  # of a model's layers that may run on another unit: more of them, and its time is of two

@@ -82,7 +82,7 @@ def test_before_a_run_an_old_one_is_measured_again_and_the_better_kept(kept):
 
 def test_what_a_call_takes_is_read_once_for_a_roof_that_lacks_it(kept, monkeypatch):
     taken = iter([2e-6])
-    monkeypatch.setattr("inferometer.known.machine.health.host_calls.host_call_s", lambda: next(taken))
+    monkeypatch.setattr("inferometer.known.machine.health.host_call_s", lambda: next(taken))
     ask, asked = kept
     assert ask().call_s is None  # as it was measured here
     assert float(ask().call_s) == float(ask().call_s) == 2e-6

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from inferometer.core.calibration import Calibration
     from inferometer.core.job import JobResult
-    from inferometer.known.atlas.measurement import SetAside
+    from inferometer.known.atlas import SetAside
     from inferometer.measure.calibrate.job import CalibrationJob, CalibrationResult
 
 _BUDGET, _BUDGET_OF_ALL = "120s", "10min"

@@ -219,7 +219,7 @@ def _write(study: Study, out: Path, engine: str, *, resume: bool) -> None:
 
 def _print_answers(rows: RowSource, questions: dict[str, Any], form: str) -> None:
     """Print what was asked about the rows, or else the rows themselves."""
-    from inferometer.predict.sweep.rows import without_figures
+    from inferometer.predict.sweep import without_figures
     from inferometer.understand.view.charts.render import column_title
 
     def words_of(column: str) -> str:
@@ -267,8 +267,7 @@ def _print_rows(rows: RowSource, form: str, most: int, title: str | None) -> Non
 
 
 def _csv(rows: RowSource) -> Iterator[str]:
-    from inferometer.predict.sweep import COLUMNS
-    from inferometer.predict.sweep.formats import as_csv, csv_head
+    from inferometer.predict.sweep import COLUMNS, as_csv, csv_head
 
     columns: Iterable[str] | None = None
     for part in rows.parts:

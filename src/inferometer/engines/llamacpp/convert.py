@@ -16,11 +16,18 @@ from inferometer.core.errors import FormatError
 from inferometer.core.json_text import parse_json
 from inferometer.engines.order import ToolOrder
 from inferometer.engines.torch.checkpoint import config_of
-from inferometer.formats.gguf.write import model_facts
-from inferometer.formats.gguf.write.file import file_type, format_of, turned, write_tensors
-from inferometer.formats.gguf.write.metadata import architecture_row, metadata_of
-from inferometer.formats.gguf.write.names import WrittenTensor, targets
-from inferometer.formats.huggingface.graph import graph_from_config
+from inferometer.formats.gguf.write import (
+    WrittenTensor,
+    architecture_row,
+    file_type,
+    format_of,
+    metadata_of,
+    model_facts,
+    targets,
+    turned,
+    write_tensors,
+)
+from inferometer.formats.huggingface import graph_from_config
 
 Array = np.ndarray[Any, Any]
 

@@ -25,8 +25,8 @@ from inferometer.core.sizes import default_prompt, open_sizes, with_given_sizes
 from inferometer.core.workload import Workload
 from inferometer.formats.resolve import read
 from inferometer.hub.places.requests import calibrating_of, model_path, request_of, require_known
+from inferometer.known import devices
 from inferometer.known.engines import default_runtime, engine_ranks, ranked_engines
-from inferometer.known.hardware import devices
 from inferometer.measure.bench.plan import Plan
 from inferometer.measure.prepare.foretell import foretell
 from inferometer.measure.prepare.run import PrepareRequest

@@ -385,7 +385,7 @@ def sweep(
 
     `pareto` keeps the rows that no other beats in those columns, such as ["tpot_s", "usd_per_million_tokens"].
     """
-    from inferometer.predict.sweep.run import sweep as sweep_all
+    from inferometer.predict.sweep import sweep as sweep_all
 
     given: dict[str, Any] = {name: axis for name, axis in axes.items() if axis}
     lengths = [len(models), len(devices), *map(len, given.values())]

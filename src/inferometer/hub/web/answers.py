@@ -65,7 +65,7 @@ async def failure(_request: Request, error: Exception) -> Response:
 
 
 def told(error: InferometerError) -> tuple[str, str | None]:
-    """What a visitor reads of an error, and what they can do.
+    """The visitor's text of an error, with a remedy.
 
     Where the store is, and what its database says, is for whoever runs the hub: it is in the log.
     """

@@ -1,4 +1,4 @@
-"""What pages load: our scripts and styles, and the one script that is not ours.
+"""The files that pages load: our scripts and styles, and the one script that is not ours.
 
 Ours are read and compressed once. Their addresses name what is in them, so that a browser keeps them for good and asks
 for none of them when it turns to the next page. Vega is bundled once by vl-convert and kept in the cache folder.
@@ -114,7 +114,7 @@ WEEK = "public, max-age=604800"
 
 @cache
 def own_assets() -> Mapping[str, bytes]:
-    """Our own files by their names. What is not among them is not served, whatever a path looks like."""
+    """Our own files by their names. No other file is served, whatever a path looks like."""
     return {path.name: path.read_bytes() for path in sorted(STATIC.iterdir()) if path.is_file()}
 
 

@@ -1,4 +1,4 @@
-"""What a hub keeps ready: lists of runs while nobody writes to the store, and the runs that were just looked at.
+"""A hub's caches: lists of runs while nobody writes to the store, and the runs looked at last.
 
 Two hundred people who look at one list make it once.
 """

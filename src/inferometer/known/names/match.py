@@ -53,7 +53,7 @@ class NamedRow:
 
 @frozen
 class PhraseMeaning:
-    """What a phrase names: the rows of one chip, or one row, by unit. A weak phrase is a bare number."""
+    """The meaning of a phrase: the rows of one chip, or one row, by unit. A weak phrase is a bare number."""
 
     vendor: str
     rows: Mapping[str, str]  # unit → row
@@ -63,7 +63,7 @@ class PhraseMeaning:
 
 @of_catalog
 def phrases() -> Mapping[str, PhraseMeaning]:
-    """Words run together (`rtx4090`, `snapdragon8gen3`) → what they name."""
+    """Words run together (`rtx4090`, `snapdragon8gen3`) → their meaning."""
     rows = list(_rows())
     boards = {row.name for row in rows}
     rows = [
@@ -99,7 +99,7 @@ def _named(row: NamedRow, chips: Mapping[str, Mapping[str, str]], *, weak: bool 
 
 
 def _targets(rows: Iterable[NamedRow], chips: Mapping[str, Mapping[str, str]]) -> Mapping[str, PhraseMeaning]:
-    """What the table may name: a row, a chip by its own name, or a chip by that of its rows without their unit."""
+    """The names that the table may use: of a row, of a chip, or of a chip's rows without their unit."""
     found: dict[str, PhraseMeaning] = {}
     for row in rows:
         whole = _named(row, chips)
@@ -173,7 +173,7 @@ def _light(name: str, part: str) -> NamedRow:
 
 @frozen
 class PhraseFound:
-    """A phrase found in a name: how many characters of it, where, and what it names."""
+    """A phrase found in a name: its length, its place, and its meaning."""
 
     length: int
     start: int

@@ -18,7 +18,7 @@ _FILE = Path(__file__).parent.parent / "data" / "names.toml"
 
 @frozen
 class NameTable:
-    """`devices`: what something is also called → a chip or a row. `vendors`: a word → whose it is."""
+    """`devices`: another name → a chip or a row. `vendors`: a word → its maker."""
 
     devices: Mapping[str, str]
     exact: Mapping[str, str]  # whole names

@@ -17,15 +17,18 @@ from inferometer.known.machine.health import (
     CHECKS,
     Absent,
     Check,
+    Counters,
     Readings,
+    State,
+    UnreadableError,
+    cpu_seconds,
     judge,
     overall,
+    process_shares,
     read_counters,
     read_state,
     take,
 )
-from inferometer.known.machine.health.cpu import cpu_seconds, process_shares
-from inferometer.known.machine.health.readings import Counters, State, UnreadableError
 from inferometer.measure.bench.loop import Disturbance, Mark, When
 from inferometer.measure.bench.processes import OwnUse, own_use
 

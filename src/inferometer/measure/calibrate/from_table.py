@@ -16,7 +16,7 @@ from inferometer.core.errors import DomainError
 from inferometer.core.frozen import frozen
 from inferometer.core.statistics import EIGHT_IN_TEN
 from inferometer.known import device as device_named
-from inferometer.known.atlas.measurement import PublishedMeasurement, SetAside
+from inferometer.known.atlas import PublishedMeasurement, SetAside
 from inferometer.known.atlas.reading import read_atlas
 from inferometer.known.atlas.shipped import load
 from inferometer.known.engines import engine as engine_named
@@ -145,7 +145,7 @@ def _why(left: Counter[str], aside: Sequence[SetAside]) -> str:
 
 
 def _left_out(fit: Hierarchy, cases: Sequence[StackCase]) -> Any:
-    """What each row is off by when its model is left out."""
+    """The error of each row when its model is left out."""
     names = [case.model.partition("@")[0] for case in cases]
     distinct = sorted(set(names))
     fold = {name: index % min(_FOLDS, len(distinct)) for index, name in enumerate(distinct)}
@@ -215,7 +215,7 @@ def calibrate_from(source: str | Path, *, device: str, runtime: str, dtype: str 
 
 WHICH = "which"
 _TEN = 10  # models are proposed: further ones narrow the interval by little
-_CANDIDATES = 48  # those that most devices were measured with: others know them too
+_CANDIDATES = 48  # the models measured on most devices: other devices have them too
 
 
 @frozen
@@ -237,7 +237,7 @@ def models_to_measure(*, device: str, runtime: str, dtype: str | None = None) ->
     where, engine = device_named(device), engine_named(runtime)
     cases = _in_one_format(_as_if_measured(where, engine.name, ran=engine.name), dtype)
     if len(cases) < LEAST_MODELS and engine.runs_on(where):
-        # what tells models apart is their ops: those that others ran on such units are known, whatever ran them there
+        # models differ by their ops, so models that others ran on such units count, in whatever engine
         cases = _in_one_format(_as_if_measured(where, engine.name, ran=None), dtype)
     if len(cases) < LEAST_MODELS:
         raise DomainError(
@@ -247,7 +247,7 @@ def models_to_measure(*, device: str, runtime: str, dtype: str | None = None) ->
     tokens, standing = cases[0].tokens, known_unit(cases[0].standing, tokens=cases[0].tokens)
     base = np.array([sums_vector(standing, tokens=tokens)])
     _, slopes = log_times(stack_of(cases, np.zeros(len(cases), dtype=int), base), np.zeros_like(base))
-    # Whoever measures is the source of what comes after: only what models keep to themselves stays in doubt.
+    # Later measurements have the same source as these: only the models' own effects stay in doubt.
     spreads, quantity = known_deviations(tokens=tokens).spreads, cases[0].quantity
     noise = (half_of(spreads, standing, quantity, near="seen", known="known") / EIGHT_IN_TEN) ** 2
     now = spread_of(standing, quantity, seen=was_seen(standing, tokens=tokens), known="known") / EIGHT_IN_TEN
@@ -298,7 +298,7 @@ def _as_if_measured(device: Device, engine: str, *, ran: str | None) -> tuple[St
 
 
 def _told_by(doubt: Any, slope: Any, noise: float) -> Any:
-    """What is left of the doubt once a model with such slopes is measured."""
+    """The remaining doubt once a model with such slopes is measured."""
     leant = doubt @ slope
     return doubt - np.outer(leant, leant) / (slope @ leant + noise)
 

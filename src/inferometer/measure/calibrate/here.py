@@ -33,7 +33,7 @@ _LEAST_TURN_S = 10.0  # an engine's best rates alone take a few seconds
 def installed_engines() -> tuple[str, ...]:
     """The engines that can run here now and have probes for this machine's best unit or its CPU.
 
-    Those that are taken by default come first, those that compile every probe last: time may be short for them.
+    Default engines come first, engines that compile every probe last: time may run out before them.
     """
     device = device_named(LOCAL)
     probed = [name for name, described in engines().items() if {device.unit, "cpu"} & described.calibrated.keys()]
@@ -70,7 +70,7 @@ class HeldCalibration:
 
 
 def standings(folder: Path) -> tuple[tuple[HeldCalibration, ...], tuple[str, ...]]:
-    """What this machine's predictions stand on, by engine, format and threads; and why files could not be read."""
+    """The calibrations behind this machine's predictions, by engine, format and threads; and unreadable files."""
     newest: dict[tuple[str, str, str, int | None], HeldCalibration] = {}
     refused = []
     for path, found in _own_files(folder):

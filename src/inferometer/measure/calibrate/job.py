@@ -17,7 +17,7 @@ from inferometer.core.settings import cache_folder, learns
 from inferometer.core.units import counted
 from inferometer.known.engines import engine, engines
 from inferometer.known.machine.detect.identity import this_machine
-from inferometer.known.machine.health.host_calls import host_call_s
+from inferometer.known.machine.health import host_call_s
 from inferometer.measure.calibrate.fitting.assemble import assemble_calibration
 from inferometer.measure.calibrate.fitting.base import with_peaks_of
 from inferometer.measure.calibrate.fitting.held_against import held_against
@@ -103,7 +103,7 @@ class PreparedEngine:
 
 @frozen
 class CalibrationResult:
-    """What was measured, and what came of it. Where `kept` says why, nothing was written."""
+    """The measurements and the calibration made of them. If `kept` gives a reason, nothing was written."""
 
     outcome: CalibrationOutcome
     calibration: Calibration | None = None
@@ -315,7 +315,7 @@ def begin_journal(
 
 
 def serving_from_elsewhere(job: CalibrationJob) -> Calibration | None:
-    """What predictions for this machine stand on until it is calibrated, if that was made on another core.
+    """The calibration that serves this machine until it has its own, if that was made on another core.
 
     No fit starts from it: its shares by size are of other caches, and fits that began there were further off (left-out
     models 26 to 34 %, against 11 to 18 % of the probes alone). But it is often nearer than the priors, so a calibration
@@ -391,7 +391,7 @@ def _teaches(job: CalibrationJob) -> bool:
 
 
 def _let_learn(job: CalibrationJob, outcome: CalibrationOutcome, threads: int | None) -> None:
-    """What profiles taught was of the calibration before; and models that were measured whole now teach as much."""
+    """Corrections from profiles belonged to the calibration before; whole models measured now replace them."""
     if not _teaches(job):
         return
     from inferometer.measure.calibrate.wanted import keep_asked  # noqa: PLC0415 - brings what measures models

@@ -64,7 +64,7 @@ class ProbeCandidate:
 
 @frozen
 class CandidateResult:
-    """What a candidate gave. `runs` of 1 means that it was too slow to be repeated."""
+    """The result of a candidate. `runs` of 1 means that it was too slow to be repeated."""
 
     points: tuple[OpPoint, ...] = ()
     steps: tuple[StepPoint, ...] = ()
@@ -161,7 +161,7 @@ class CalibrationJournal:
         return self._kept.read_text(encoding="utf-8").strip() if self._kept.exists() else None
 
     def base(self, choose: Callable[[], Calibration | None]) -> Calibration | None:
-        """What the journal started from; if it has not begun yet, what is chosen now."""
+        """The journal's starting point; if it has not begun yet, the one chosen now."""
         if self._base.exists():
             return read_calibration(self._base)
         base = None if self._done.exists() else choose()
@@ -343,7 +343,7 @@ class _Run:
         return max(2.0, (3 if _is_step(candidate) else 1) * _CASE_SHARE * self.budget_s)
 
     def _cost(self, candidate: ProbeCandidate) -> float:
-        """What measuring it will take, judging by the slowest of its class so far: no slow format surprises twice."""
+        """Seconds that measuring it will take, by the slowest of its class so far: no slow format surprises twice."""
         # three runs at least
         return max(candidate.seconds, 3 * self.pace.get(candidate.op_class, 0.0) * candidate.floor_s)
 

@@ -1,4 +1,4 @@
-"""What a calibration is for: models whose predictions it should make better.
+"""The models that a calibration is made for: their predictions should become better.
 
 They are measured whole, through the engine, as `profile` measures them; and probes are weighed by what the models need:
 by how much of their time is in ops of the probe's class, the nearer in shape the more. So the budget goes where it
@@ -145,7 +145,7 @@ class WantedModels:
         )
 
     def _weighed(self, candidate: ProbeCandidate) -> ProbeCandidate:
-        """What a candidate tells of the models' time, over what such ops take of models in general."""
+        """The weight of a candidate: its share of the models' time over the share of such ops in models in general."""
         if not self.models:
             return candidate
         ops = self._needs.get(candidate.op_class, [])

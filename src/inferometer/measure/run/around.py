@@ -5,7 +5,7 @@ from statistics import median
 
 from inferometer.core.profile import Environment
 from inferometer.engines.base import Session, TextSession
-from inferometer.known.machine.health.host_calls import host_call_s
+from inferometer.known.machine.health import host_call_s
 from inferometer.measure.bench.guard import Guard, NoGuard
 from inferometer.measure.bench.loop import Disturbance
 from inferometer.measure.run.order import MeasureOrder

@@ -48,7 +48,7 @@ from inferometer.measure.run.tolerance import (
     summed_terms,
 )
 from inferometer.measure.run.turns import TurnsAddress
-from inferometer.predict.memory.footprint import footprint
+from inferometer.predict import footprint
 from inferometer.predict.precision import held_precision
 from inferometer.predict.request import GENERATE, encodes_prompt
 

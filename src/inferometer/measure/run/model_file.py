@@ -30,7 +30,7 @@ from inferometer.known.files import row_named
 from inferometer.known.machine.local import local_device
 from inferometer.known.zoo import model as catalog_model
 from inferometer.known.zoo import require_file
-from inferometer.predict.memory.footprint import footprint
+from inferometer.predict import footprint
 from inferometer.version import __version__
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from typing import Any
 from inferometer.core.errors import DomainError
 from inferometer.core.units import format_quantity
 from inferometer.known.machine.detect import detect_host
-from inferometer.predict.memory.footprint import Footprint
+from inferometer.predict import Footprint
 
 
 def available_bytes() -> int | None:

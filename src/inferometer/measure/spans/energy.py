@@ -17,7 +17,7 @@ from inferometer.core.frozen import frozen
 from inferometer.core.profile import EnergyFacts, EnergySensor
 from inferometer.core.settings import value_of
 from inferometer.core.units import format_quantity
-from inferometer.known.machine.detect.machine import LocalMachine, Machine
+from inferometer.known.machine.detect import LocalMachine, Machine
 from inferometer.measure.spans.power import Power, Series, energy_of_spans
 from inferometer.measure.spans.record import Clock
 from inferometer.measure.spans.sensors import Channel, Sensors, find_sensors

@@ -15,7 +15,7 @@ from typing import Any, Protocol
 
 from inferometer.core.errors import DomainError, InferometerError
 from inferometer.core.frozen import frozen
-from inferometer.known.machine.detect.machine import LocalMachine, Machine
+from inferometer.known.machine.detect import LocalMachine, Machine
 from inferometer.measure.spans.cuda import CudaEvents, CudaMemory, NvtxRanges, load_torch
 from inferometer.measure.spans.energy import Sampler
 from inferometer.measure.spans.files import SpanFile, SpanWriter

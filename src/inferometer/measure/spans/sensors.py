@@ -10,9 +10,9 @@ from functools import partial
 
 from inferometer.core.frozen import frozen
 from inferometer.core.settings import visible_gpus
+from inferometer.known.machine.detect import Machine
 from inferometer.known.machine.detect.fields import scaled, stripped, whole
 from inferometer.known.machine.detect.gpus import ask
-from inferometer.known.machine.detect.machine import Machine
 from inferometer.known.machine.detect.sensors import batteries, hwmon_inputs, ina3221_rails, linux_sensors, rapl_zones
 from inferometer.measure.spans.power import Quantity
 

@@ -257,7 +257,7 @@ def _with_call(roof: Roof, path: Path) -> Roof:
 
 
 def _measured_call() -> Sourced:
-    from inferometer.known.machine.health.host_calls import host_call_s  # noqa: PLC0415 - as above
+    from inferometer.known.machine.health import host_call_s  # noqa: PLC0415 - as above
 
     today = datetime.now(tz=UTC).date().isoformat()
     return Sourced(value=host_call_s(), origin="measured", source="calls of a small kernel of numpy", date=today)

@@ -1,7 +1,7 @@
 """A device with the figures that its row lacks, from its class: a peak, a bandwidth, memory on the chip.
 
-What is filled in is no datasheet's figure. It only says what the shares of the fitted priors are shares of, so a device
-that nobody describes still answers, from its class and with a wide interval, and the answer says so.
+A figure that is filled in is no datasheet's: it is the peak that the fitted shares refer to. So a device whose maker
+publishes little is still answered, from its class, with a wide interval and a note.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from inferometer.known.load import CatalogRow, read_rows
 
 _FILE = Path(__file__).with_name("class_figures.toml")
 _FORMATS = ("f32", "bf16", "f16", "i8")  # a class of unit has a figure for each, or leaves it to `_FALL`
-# No datasheet: what the fitted shares are shares of, so a wrong factor is made good by them.
+# No datasheet: fitted shares refer to these peaks, so a wrong factor is made good by them.
 _FALL = {"f16": 2.0, "bf16": 2.0, "f32": 2.0}  # a multiplier of whole numbers does half as many wide ones
-_GROWTH = 0.3  # of an NPU's peak, its logarithm, for each year: as those grow that makers do state of phones (0.29)
+_GROWTH = 0.3  # growth a year of the logarithm of an NPU's peak: that of the peaks that makers of phones state (0.29)
 _WIDEST = 2.0  # times the bandwidth of a class: beyond that no stated peak tells how they grow
 
 
@@ -28,8 +28,8 @@ _WIDEST = 2.0  # times the bandwidth of a class: beyond that no stated peak tell
 class ClassFigures:
     """What stands in for a class of unit, or for its devices of one vendor or kind.
 
-    `year` is that of its peaks. Where they go `by_bandwidth` they are those beside the bandwidth of the class, and a
-    device's are as much higher or lower as that power of its own is.
+    `year` is the year of the peaks. With `by_bandwidth` the peaks belong to the class's bandwidth, and a device's own
+    are scaled by (its bandwidth / the class's) to that power.
     """
 
     unit: str
@@ -54,7 +54,7 @@ def with_class_figures(device: Device) -> tuple[Device, tuple[str, ...]]:
 
 
 def memory_of_cores(device: Device, threads: int) -> Device:
-    """A CPU with what so many of its cores can ask of its memory.
+    """A CPU whose memory bandwidth is what the cores in use can ask for.
 
     Each has a number of reads under way, and no more: one reads little of a server's memory, and all of a phone's. No
     core is held below an even share.
@@ -131,7 +131,7 @@ def _memories(device: Device, figures: ClassFigures) -> tuple[tuple[Memory, ...]
     main = device.memory or Memory(level="dram")
     lacks = main.bandwidth_bytes_per_s is None
     memories = (replace(main, bandwidth_bytes_per_s=figures.bandwidth) if lacks else main, *device.memories[1:])
-    # Memory on the chip is what small networks live in: without it they would be priced as if all came from outside.
+    # Small networks live in the memory on the chip: without it all of their bytes would be priced as from outside.
     if len(memories) == 1 and figures.near_bytes is not None:
         near = Memory(level="near", capacity_bytes=figures.near_bytes, bandwidth_bytes_per_s=figures.near_bandwidth)
         memories = (*memories, near)

@@ -14,15 +14,15 @@ from inferometer.core.frozen import frozen
 from inferometer.known import link as link_named
 from inferometer.predict.price.price import require_rate
 
-IN_A_MACHINE = 8  # devices of the largest machines that are rented, where a link does not say how many it joins
+IN_A_MACHINE = 8  # devices in the largest rented machines: for links that do not say how many they join
 _NETWORKS = frozenset({"network", "scale-out"})  # kinds of links that go from machine to machine
-# What is between machines where nobody says: a port a GPU, as DGX H100, Azure ND H100 v5 and EC2 P5 have; a desk's.
+# The network between machines when none is named: a port a GPU, as in DGX H100, Azure ND H100 v5, EC2 P5; a desk's.
 _USUAL_NETWORKS = {"server": "infiniband-ndr", None: "ethernet-10g"}
 
 
 @frozen
 class Route:
-    """What messages of devices go over: a link within a machine of so many, and one between machines.
+    """The links that messages go over: one within a machine, and one between machines.
 
     `between` is None where all of them are in one machine, or apart and joined by one link.
     """
@@ -69,7 +69,7 @@ def message_seconds(  # noqa: PLR0913 - what a message is, and what hides it
     from inferometer.known.formulas.network import transfer_time  # noqa: PLC0415 - only plans of several devices need them
 
     bandwidth = bandwidth_of(link) * share
-    # Where no latency is stated a message takes its bytes alone: too little for small ones, and right for large ones.
+    # Without a stated latency a message takes the time of its bytes: too little for small ones, right for large ones.
     latency = 0.0 if link.latency_s is None else link.latency_s.value
     if function == "all_reduce":
         time = ring_allreduce(n=devices, bytes=nbytes, bandwidth=bandwidth, latency=latency)
@@ -89,7 +89,7 @@ def chosen_link(device: Device, link: Link | None = None) -> Link | None:
 
 
 def route_of(device: Device, link: Link | None = None, devices: int = 1) -> Route:
-    """The links between so many devices of a kind, each with a bandwidth.
+    """The links between the devices of a plan, each with a bandwidth.
 
     Devices of one machine talk over the link given, or their own. Where they are more than a machine has, a network
     that is given lies between the machines; else their own network, or a usual one.

@@ -1,10 +1,10 @@
-"""Priors as sums of deviations: what is known of units, vendors, generations, engines, formats and devices, added up.
+"""Priors as sums of deviations, one for each level: unit, vendor, generation, engine, formats, device.
 
 A parameter is a logarithm: the log-odds of the share of a peak that a class of op reaches, the logarithm of seconds a
 kernel, a launch or a step takes, or that of the rows whose products take as long as unpacking the weights. Its value
 for one (device, engine, formats) is the sum of what stands at each matching level of `deviations.json` (of
 `token_deviations.json` where tokens are read or made), which workshop/priors fits; nobody edits them. A level that has
-no row adds nothing and its spread to the doubt, so a device that nobody has measured answers with its parents' sum.
+no row adds nothing to the sum, and its spread to the interval: a device that nobody has measured gets its parents'.
 Log-odds keep every share below 1: no sum is faster than the peak. design/0009-priors.md has the whole picture.
 """
 
@@ -45,7 +45,7 @@ ODDS = 9.0  # where log-odds end: a share of 0.9999
 UNKNOWN_SPREAD = log(3.0)  # where nothing was left out to see
 ALIKE = {"tpu": "npu"}  # kinds of units that a fit of another stands in for
 WORTH_SAYING = 0.02  # of a model's time: a smaller effect changes no reading, and gets no note
-# How a model is known that nobody measured, by its likeness to the nearest that was: see design/0009-priors.md.
+# How well an unmeasured model is known, by its likeness to the nearest measured one: see design/0009-priors.md.
 # They lie at 0.13 and 0.27 of features, within which intervals were a factor of 1.2 and 1.5.
 _NEAR, _LIKE = 0.815, 0.41
 UNMEASURED = ("near", "like", "new")
@@ -57,7 +57,7 @@ _CARRIED_KERNEL_S = 1e-4
 _CARRIED_SHARE = 0.08
 _CARRIED = frozenset({"cpu", "gpu", "npu"})
 _OF_ENCODERS = ("linear", "matmul", "attention", "vector.norm")  # classes that networks of convolutions hardly have
-_OF_NO_MATRIX = ("depthwise", "vector", "indexing")  # classes that reach little of a peak that is of matrices
+_OF_NO_MATRIX = ("depthwise", "vector", "indexing")  # classes that reach little of a peak for matrices
 
 
 @frozen
@@ -77,7 +77,7 @@ class Standing:
     clock: float = 0.0  # of a CPU's fastest cores, as a logarithm: see `slopes`
 
     def slopes(self) -> tuple[tuple[str, float], ...]:
-        """Levels that count as often as a device has of something.
+        """Levels that are multiplied by a figure of the device.
 
         Of a CPU, its clock: starting a kernel takes cycles and not seconds, and what convolutions reach of a peak falls
         where the row states a clock that cores have only for a moment.
@@ -110,7 +110,7 @@ class Standing:
         return f"device+format:{self.device}:{self.engine}:{self.weights}/{self.activations}"
 
     def spread_names(self, quantity: str) -> tuple[str, ...]:
-        """Whose left-out residuals say how far an answer may be off, the nearest first."""
+        """The names of left-out residuals that give the interval's width, the nearest first."""
         engine = f"{self.unit}:{self.engine}"
         near = (f"{self.device}:{engine}:{quantity}", f"{self.vendor}:{engine}:{quantity}")
         return (*(near if quantity in GENERATING else ()), f"{engine}:{quantity}", engine, self.unit)
@@ -140,8 +140,8 @@ def standing_of(device: Device, engine: str, precision: Precision, variants: tup
 def _published_as(engine: str) -> str:
     """The engine that others published times of.
 
-    Replayed from a graph, no kernel waits for the host, as none of a compiled model does: it stands where that one
-    does, and not among GPUs in general, most of whose tables are of older cards and of attention in parts.
+    A model replayed from a graph waits for the host as little as a compiled one, so it stands at that engine's level,
+    and not at that of GPUs in general: most of their tables are of older cards, with attention in parts.
     """
     found = known_engine(engine)
     if found is None or found.effects.execution != "captured":
@@ -156,7 +156,7 @@ def _clock(device: Device) -> float:
 
 
 def _made_by(device: Device) -> tuple[str, str | None]:
-    """The vendor and the generation. Of a CPU they are its instruction set and cores: who sells a chip says little."""
+    """The vendor and the generation; for a CPU its instruction set and cores: who sells a chip says little."""
     if device.unit != "cpu":
         return device.vendor, device.family
     core = device.core_groups[0].core if device.core_groups else device.family
@@ -249,7 +249,7 @@ def _fitted(standing: Standing, quantity: str) -> FittedPrior | None:
     if standing.unit not in known.base:
         return None
     if tokens and (f"engine:{standing.unit}:{standing.engine}" not in known.levels or _is_served(standing.engine)):
-        return None  # what other engines reach says little of one that compiles or launches in its own way
+        return None  # other engines' shares say little about one that compiles or launches in its own way
     own = known.levels.get(standing.own_level)
     seen = was_seen(standing, tokens=tokens)
     name, source = _told_by(standing, own, known.levels)
@@ -272,7 +272,7 @@ def _fitted(standing: Standing, quantity: str) -> FittedPrior | None:
 
 
 def _kept_up_with(standing: Standing) -> Standing | None:
-    """Where an engine stands that this one keeps up with; None where there is none."""
+    """The standing of an engine that this one keeps up with; None where there is none."""
     engine = known_engine(standing.engine)
     return None if engine is None or not engine.keeps_up_with else replace(standing, engine=engine.keeps_up_with)
 
@@ -280,9 +280,8 @@ def _kept_up_with(standing: Standing) -> Standing | None:
 def _keeping_up(prior: FittedPrior, standing: Standing, quantity: str, *, seen: bool) -> FittedPrior:
     """The prior with the better rates of an engine that this one is known to keep up with.
 
-    TensorRT was published with networks of convolutions, on boards most of all: what products and norms of an encoder
-    take is not in there even where a device was seen, and was answered with twice what PyTorch's compiler was measured
-    to take.
+    TensorRT was published with convolutional networks, mostly on boards. Its tables hold no products or norms of
+    encoders, which would get twice the time that PyTorch's compiler was measured to take.
     """
     faster = _kept_up_with(standing)
     if faster is None or (other := _fitted(faster, quantity)) is None:
@@ -302,14 +301,14 @@ def _keeping_up(prior: FittedPrior, standing: Standing, quantity: str, *, seen: 
 def _carried(prior: FittedPrior, standing: Standing, kernel_s: float, known: Deviations) -> FittedPrior:
     """The prior on a device that it was not fitted with, without what cannot be carried there.
 
-    The seconds of a class's kernels are work as well as its start where all that was published had ops of one size: the
-    softmax behind a classifier has what whole networks are off by, 2 ms on a server. And an instruction set or a vendor
-    whose few devices reach a fiftieth of their peak, since the engine leaves their vectors alone, says nothing of cores
-    without any: where no sibling ran with the engine, shares are held too.
+    If all published ops of a class had one size, the seconds of its kernels hold work as well as their start: the
+    softmax behind a classifier then carries the error of whole networks, 2 ms on a server. And devices that reach a
+    fiftieth of their peak because the engine does not use their vectors say nothing about cores without vectors: if no
+    sibling ran with the engine, shares are limited too.
 
-    NPUs leave single ops to their hosts, which takes as long as it takes. Only their products by a matrix are held, and
-    where a sibling ran too: two small networks that are slow on an RDK X5 had said that products reach a sixtieth of
-    its peak, and BERT on an X3 was answered with that.
+    NPUs leave single ops to their hosts, and no limit is known for those. Only products by a matrix are limited, also
+    if a sibling ran: two small networks that are slow on an RDK X5 make its products reach a sixtieth of the peak,
+    which is wrong for BERT on an X3.
     """
     family = f"engine+family:{standing.engine}:{standing.unit}:{standing.family or standing.vendor}"
     share = 0.0 if family in known.levels else _CARRIED_SHARE
@@ -333,10 +332,10 @@ def _carried(prior: FittedPrior, standing: Standing, kernel_s: float, known: Dev
 
 
 def _with_own_kernel(standing: Standing, sums: Mapping[str, float]) -> Mapping[str, float]:
-    """The sums with the engine's own kernel, where that was timed and hardly a model of the engine was published.
+    """The sums with the engine's own kernel, if that was timed and few models of the engine were published.
 
-    Five large networks say nothing of what starting a kernel takes; then other engines' kernels would be in the sums:
-    300 tiny ops of ONNX Runtime took 0.13 ms on a Xeon, and were answered with 2.4.
+    Five large networks do not tell the start of a kernel, so the sums would hold that of other engines: 2.4 ms for
+    300 tiny ops of ONNX Runtime on a Xeon, where they take 0.13.
     """
     level, descriptor = known_deviations().levels.get(f"engine:{standing.unit}:{standing.engine}"), None
     if level is None or level.rows < _FEW_ROWS:
@@ -363,7 +362,7 @@ def was_seen(standing: Standing, *, tokens: bool = False) -> bool:
 
 @cache
 def _engines_seen(*, tokens: bool) -> frozenset[tuple[str, str]]:
-    """The devices and engines that anything was published of."""
+    """The devices and engines with published times."""
     levels = (name.split(":") for name in known_deviations(tokens=tokens).levels if name.startswith("device+engine:"))
     return frozenset((device, engine) for _, device, engine, *_ in levels)
 
@@ -403,7 +402,7 @@ def prior_from(
 
 
 def known_unit(standing: Standing, *, tokens: bool = False) -> Standing:
-    """The standing, as a unit of the kind that stands in for its own where nothing of that was fitted."""
+    """The standing at the kind of unit that stands in for its own, if nothing was fitted for its own."""
     unit = standing.unit
     known = known_deviations(tokens=tokens).base
     return standing if unit in known else replace(standing, unit=ALIKE.get(unit, unit))
@@ -447,8 +446,8 @@ def share_of(log_odds: float) -> float:
 def spread_of(standing: Standing, quantity: str, *, seen: bool, known: str) -> float:
     """Half the width of the interval of eight in ten, as a logarithm, by whether device and model were seen.
 
-    `known` is `known`, or how like a model that nobody measured is to those that were. Whoever asks is a source of its
-    own, with its harness, releases and clocks: what sources left out were off by beyond that is in the half.
+    `known` is `known`, or how near an unmeasured model is to the measured ones. A user's machine is one more source,
+    with its own harness, releases and clocks: the half-width includes the extra error of sources that were left out.
     """
     deviations = known_deviations(tokens=quantity in GENERATING)
     related = f"family:{standing.unit}:{standing.family or standing.vendor}" in deviations.levels
@@ -459,10 +458,10 @@ def spread_of(standing: Standing, quantity: str, *, seen: bool, known: str) -> f
 
 
 def nearness(standing: Standing, makers: Mapping[str, Mapping[str, int]], *, seen: bool, related: bool) -> str:
-    """How near a device is to those that were fitted: `seen` with the engine, or its family, or neither.
+    """How near a device is to the fitted ones: `seen` with the engine, or its family was, or neither.
 
-    `foreign` is one of a maker that the engine ran on once or never: other engines tell of the device, and nothing
-    tells of this engine's kernels there.
+    `foreign` is a device of a maker that the engine ran on once or never: other engines were measured on it, and this
+    engine's kernels were not.
     """
     ran = makers.get(f"{standing.unit}:{standing.engine}")
     if not seen and ran and ran.get(standing.vendor, 0) < _FEW_DEVICES:
@@ -489,11 +488,11 @@ def half_of(spreads: Mapping[str, float], standing: Standing, quantity: str, *, 
     return UNKNOWN_SPREAD
 
 
-_of_seen = Kept(8)  # there are two sets of spreads, beside those that a fit tries
+_of_seen = Kept(8)  # two sets of spreads, and the ones that a fit tries
 
 
 def _told_of_seen(spreads: Mapping[str, float]) -> frozenset[str]:
-    """How models may be known of which something is told on devices that were seen: the last words of the names."""
+    """The last words of the names of spreads for seen devices: how well the model may be known."""
     return _of_seen.get_or_make(
         len(spreads),
         (spreads,),
@@ -502,7 +501,7 @@ def _told_of_seen(spreads: Mapping[str, float]) -> frozenset[str]:
 
 
 def source_names(quantity: str, unit: str, near: str, fitted: bool) -> tuple[str, ...]:
-    """Who tells what a source of its own adds, the nearest first: more where no source has the engine (not `fitted`).
+    """The names under which an unseen source's extra error is kept, the nearest first: more of it if not `fitted`.
 
     The quantity comes before the kind of unit: lengths and chunks of prompts differ between sources as they do on any
     unit, and a step of decoding is nearly the same everywhere.
@@ -516,7 +515,7 @@ def source_half(spreads: Mapping[str, float], names: Iterable[str]) -> float:
 
 
 def _told_by(standing: Standing, own: LevelRow | None, known: Mapping[str, LevelRow]) -> tuple[str, str]:
-    """Whose times stand behind a sum, the nearest that there are: as a name, and as the end of a sentence."""
+    """The nearest measurements behind a sum: as a name, and as the end of a sentence."""
     unit, engine = standing.unit.upper(), standing.engine
     if own is not None:
         source = f"fitted from {own.rows} published steps of {standing.device} with {engine}"
@@ -536,9 +535,9 @@ def _told_by(standing: Standing, own: LevelRow | None, known: Mapping[str, Level
 
 @frozen
 class ModelEffect:
-    """What a model takes over what its work says, as others measured it with this engine on this kind of unit.
+    """The factor between a model's measured time and the time of its work, with this engine on this kind of unit.
 
-    `devices` is how many say so of this very model; 0 where only models like it, or the engine's usual ones, do.
+    `devices` is the number of devices on which this very model was measured; 0 if only similar models were.
     `likeness` is that of the nearest model that was measured with the engine, from 0 to 1.
     """
 
@@ -565,7 +564,7 @@ NO_EFFECT = ModelEffect()
 
 
 def known_by(likeness: float) -> str:
-    """How a model is known that nobody measured."""
+    """How well an unmeasured model is known."""
     return UNMEASURED[0] if likeness >= _NEAR else UNMEASURED[1] if likeness >= _LIKE else UNMEASURED[2]
 
 
@@ -602,7 +601,7 @@ def model_effect(
 def _measured_size(model: str) -> str:
     """The model at the nearest size of picture that was measured: the same layers err alike.
 
-    A larger picture was answered faster, since an effect of whatever is like it took the place of the model's own.
+    Without it a larger picture could be answered as faster: an effect of similar models took the place of its own.
     """
     known = known_deviations().features
     name, _, side = model.rpartition("@")
@@ -613,7 +612,7 @@ def _measured_size(model: str) -> str:
 
 
 def _pulls_with(engine: str) -> Iterator[Mapping[str, tuple[float, int]]]:
-    """By formats, what pulls on models with one engine on one kind of unit."""
+    """By formats, the pulls on models with one engine on one kind of unit."""
     return (models for where, models in known_deviations().pulls.items() if where.rpartition(":")[0] == engine)
 
 
@@ -642,7 +641,7 @@ def _likenesses(features: tuple[int, ...]) -> Mapping[str, float]:
 
 @cache
 def _measured_features() -> Any:
-    """[models, features]: making the array of the thousand tuples takes longer than all that is done with it."""
+    """[models, features]: kept, since making an array of a thousand tuples takes longer than all of its uses."""
     return np.array([*known_deviations().features.values()])
 
 

@@ -2,8 +2,8 @@
 
 A row's widths, heads and formats are fixed; its tokens, sequences and cached tokens change from step to step. Of a
 family's points those with the row's own fixed sizes are taken, or the nearest, and become a curve over what changes.
-Shares are interpolated, on logarithmic axes, and held outside of what was measured. Where only the forms of a family
-are known, and not its points, three numbers take their place.
+Shares are interpolated on logarithmic axes, and constant beyond the measured range. Three numbers replace the points of
+a family if only its form is known.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ _CACHES = {1: ("fp8", "bfloat16"), 2: ("bfloat16", "fp8")}  # by bytes a number,
 class KernelCurve:
     """Seconds of a row over the sizes that change, on any device: the floor over `share(sizes)`.
 
-    `cached_s` comes on top for each token that a sequence attends to: what an engine takes beyond the kernel itself.
+    `cached_s` is added for each token that a sequence attends to: the engine's own cost beside the kernel's.
     """
 
     family: str
@@ -122,7 +122,7 @@ def _in_rows(values: Any, rows: Any, grid: Any, logs: Any) -> Any:
 
 
 def kernel_tables(calibration: Calibration | None) -> Tables:
-    """What is known of an engine's kernels, by family: each of them, or the forms that they follow; else nothing."""
+    """An engine's kernels by family: single timings, or the forms that they follow; empty if neither is known."""
     match None if calibration is None else calibration.rates:
         case KernelRates(kernels=kernels):
             return kernels
@@ -132,7 +132,7 @@ def kernel_tables(calibration: Calibration | None) -> Tables:
 
 
 def kernel_curve(row: OpRow, phase: str, kernels: Tables, binding: Binding, *, byte_experts: str = "") -> Curve | None:
-    """The curve for a row in a phase; None where the engine's tables have nothing of its family.
+    """The curve for a row in a phase; None if the engine's tables lack its family.
 
     `byte_experts` is the table's format of experts in 8 bits whose scales are not known.
     """
@@ -209,8 +209,8 @@ def _gemm_curve(row: OpRow, kernels: Tables, binding: Binding) -> Curve | None:
 def _without_launches(table: KernelShares, grid: tuple[Any, ...], blocks: Any) -> Any:
     """Shares of products with scales for blocks, for few rows no less than with one scale.
 
-    Some of these kernels were measured outside of a CUDA graph and show what the host takes to launch them (57 µs
-    whatever the shape), which a step that is replayed does not pay.
+    Some of these kernels were measured outside of a CUDA graph, so their times include the launch by the host (57 µs
+    at any shape), which a replayed step does not pay.
     """
     others, plain = _cube(table, "fp8")
     if [len(points) for points in others] != [len(points) for points in grid]:
@@ -286,7 +286,7 @@ def _experts_curve(row: OpRow, kernels: Tables, binding: Binding, byte_experts: 
     if not named:
         return None
     if stored == "mxfp4" and not isinstance(table, KernelForms):
-        # Engines that have both on a GPU were measured with those that they choose for the model.
+        # Engines with both on a GPU were measured with the one that they choose for the model.
         own = (table.sizes["hidden"] == op["hidden"]) & (table.sizes["experts"] == op["experts"])
         named = next((name for name in FORMATS[stored][:2] if (own & (table.texts["format"] == name)).any()), named)
     tp = max(1, round(scale.reads / scale.flops))  # devices that share an expert compute parts of the same rows
@@ -319,10 +319,10 @@ def _experts_curve(row: OpRow, kernels: Tables, binding: Binding, byte_experts: 
 
 
 def _split_further(table: KernelShares, measured: tuple[float, float], wanted: tuple[float, float], rows: Any) -> Any:
-    """What logarithms of shares change by where experts are split (tp, ep) other than they were measured.
+    """The change of logarithms of shares if experts are split (tp, ep) otherwise than they were measured.
 
     Parts of a call do not shrink with an expert: eight devices take half of one's time for one token, not an eighth.
-    How much that is, is the median of the table's mixtures that were measured with both splits, at as many rows.
+    The change is the median over the table's mixtures that were measured with both splits, at equal rows.
     """
     if measured == wanted:
         return 0.0
@@ -442,7 +442,7 @@ def _of_window(table: KernelShares, chosen: Any, wanted: dict[str, float]) -> tu
 def _plane(table: KernelShares, chosen: Any, length: str) -> tuple[tuple[Any, Any], Any]:
     """Logarithms of the shares over [batch, length].
 
-    What was too large to measure takes the share of as many sequences that are shorter, or of fewer as long as these:
+    A point too large to measure takes the share of as many shorter sequences, or of fewer sequences of this length:
     the larger one, since more work reaches no less. Of a thousand sequences a hundred tokens each were measured at
     most, which is all starting and no reading; with a window, length adds no work, and sequences do.
     """

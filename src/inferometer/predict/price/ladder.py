@@ -1,10 +1,10 @@
-"""Who says how long an op takes: a ladder of sources. The first rung that covers a row of a graph answers for it.
+"""The sources of an op's time, as a ladder: the first rung that covers a row of a graph answers for it.
 
 `LADDER` is the order, from what was timed nearest to the row down to the peaks alone, and each class says what it
 covers. A rung answers with `RowRates`: the share of each peak that the row reaches, seconds beside it, and how far it
-may be off. Two things are applied after, whoever answered. The *factor of whole steps* is what a class of op takes
-inside whole models over what it takes alone: `RowRates.in_whole_steps`, here. The *model effect* is what one model
-takes over what its work says: `Plan.pace`. An op of a profile names its rung: `inferometer predict … --why`.
+may be off. Two factors are applied afterwards, whichever rung answered. The *factor of whole steps* is the time of a
+class of op inside whole models over its time alone (`RowRates.in_whole_steps`, here). The *model effect* is the time of
+one model over the time of its work (`Plan.pace`). An op of a profile names its rung: `inferometer predict … --why`.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ UNMEASURED = "prior"  # the group of rows that nothing here was measured of: the
 class RowRates(NamedTuple):
     """What a rung says of one row. By default it runs at the peaks, takes no time beside, and is not in doubt.
 
-    A ramp is what a stream takes to get to its share and to drain; it is paid `…_ramps` times. `launches` are the
+    A ramp is the time in which a stream gets to its share and drains; it is paid `…_ramps` times. `launches` are the
     kernels that the host starts, `kernels` those of them whose own seconds are in no ramp. `spread` is the standard
     deviation of the logarithm of the time, and rows of one `group` err together.
     """
@@ -66,8 +66,8 @@ class RowRates(NamedTuple):
     spread: float = 0.0
     launches: int = 0
     kernels: int = 0
-    fitted: bool = False  # from whole steps, so the model effect holds for it
-    in_steps: bool = False  # its own doubt is in what whole steps were off by
+    fitted: bool = False  # from whole steps, so the model effect applies
+    in_steps: bool = False  # the error of whole steps includes its own doubt
     unpacks: bool = True  # weights are unpacked beside its products: that is not in its compute share
     group: str = UNMEASURED
     tables: tuple[Utilisation, ...] = ()  # the shares are read from them at each size
@@ -109,10 +109,10 @@ class RungSources:
 
 
 class Rung:
-    """One source of rates. `name` is what an op of a profile says of it.
+    """One source of rates. `name` is what an op of a profile calls it.
 
-    Rows that are `measured` keep their rates whatever the device's row states. Where rates are those of ops `alone`
-    the factor of whole steps is applied after.
+    Rows that are `measured` keep their rates whatever the device's row states. If the rates belong to ops `alone`, the
+    factor of whole steps is applied afterwards.
     """
 
     origin: Origin = "prior"
@@ -126,7 +126,7 @@ class Rung:
         raise NotImplementedError
 
     def rates(self, asked: AskedRow) -> RowRates | None:
-        """What the source says of a row; None where it does not cover it."""
+        """The row's rates; None if the source does not cover it."""
         raise NotImplementedError
 
     def name_of(self, rates: RowRates) -> str:  # noqa: ARG002 - of one answer, where answers differ
@@ -134,7 +134,7 @@ class Rung:
 
 
 class NoWork(Rung):
-    """Views, and ops whose work nobody can count: no source has anything to say of them."""
+    """Views, and ops whose work cannot be counted: they have no price."""
 
     origin: Origin = "datasheet"
     measured = True
@@ -165,7 +165,7 @@ class MeasuredKernel(Rung):
         engine = known_engine(calibration.runtime)
         serving = None if engine is None else engine.serving
         self._byte_experts = "" if serving is None else serving.byte_experts
-        # What attention takes beyond its kernel is a cost of the engine's step, so the factor of kernels is not its.
+        # The time of attention beside its kernel is a cost of the engine's step: the factor of kernels does not apply.
         added, factor = calibration.overheads.get("context"), calibration.factors.get("kernels.decode", 1.0)
         self._cached_s = 0.0 if added is None or self._phase != "decode" else added.value / factor
         version = calibration.versions.get(calibration.runtime)
@@ -194,7 +194,7 @@ class MeasuredKernel(Rung):
 
 
 class FormOfKernels(MeasuredKernel):
-    """What such kernels follow in five numbers: where the table of single kernels is not at hand, never beside it."""
+    """The form of such kernels in five numbers: used without the table of single kernels, never beside it."""
 
     origin: Origin = "prior"
     rates_kind = FormRates
@@ -234,10 +234,10 @@ class CalibrationTable(Rung):
 
 
 class StatedShare(Rung):
-    """What the device's row states of it: its owner knows it better than any guess below, and no better than a timing.
+    """The utilisation that the device's row states: its owner knows more than any guess below, and less than a timing.
 
-    A stream that it states nothing of is answered below, and so is how far the row may be off. It is stated of
-    whole models: no factor is applied to it.
+    A stream without a stated share is answered by the rungs below, and so is the spread. It holds for whole models, so
+    no factor is applied to it.
     """
 
     name = "stated in the device's row"
@@ -306,12 +306,12 @@ class PublishedTimes(Rung):
         )  # fmt: skip
 
     def name_of(self, rates: RowRates) -> str:
-        """A class whose sums do not hold so far from the devices that they are of says so."""
+        """The name says so if a class's sums were held: its devices are too far from this one."""
         return f"{self.name}, held to what most reach" if rates.held else self.name
 
 
 class ShippedFit(PublishedTimes):
-    """The same fit over every table that others published, of this device or of those like it: it comes with us."""
+    """The fit over all published tables, of this device and similar ones, that comes with the package."""
 
     origin: Origin = "prior"
 
@@ -328,7 +328,7 @@ class ShippedFit(PublishedTimes):
 
 
 def _of_few(prior: FittedPrior, standing: Standing, phase: str) -> FittedPrior:
-    """No fewer than ten published steps say how far the fit is off on a device: below that, its kind does.
+    """The spread of a fit to fewer than ten published steps of a device: widened towards that of its kind.
 
     A mean of n steps is off by 1/√n of their spread itself, which is added, up to that of a device that was never seen;
     and as such it counts where those n had other formats.
@@ -392,7 +392,7 @@ def _class_rates(unit: str, classes: tuple[str, ...], launches: int, *, matrix: 
 
 
 class PeaksAlone(Rung):
-    """Nothing is known of such an op on such a unit: the peaks, and a wide interval. It covers every row."""
+    """The peaks alone, with a wide interval, for an op that nothing is known about. It covers every row."""
 
     origin: Origin = "datasheet"
     name = "the peaks alone"
@@ -411,11 +411,11 @@ LADDER: tuple[type[Rung], ...] = (
     MeasuredKernel,  # this engine's kernel on this device, timed
     FormOfKernels,  # … or the form that its kernels follow
     CalibrationTable,  # this class of op on this device, timed
-    StatedShare,  # what the device's owner says: above all that was learned elsewhere or from whole models
+    StatedShare,  # the share that the device's owner states: above everything learned elsewhere or from whole models
     PublishedTimes,  # whole models on this device with this engine, that others timed and the user gave
     ShippedFit,  # whole models on this device or its kin, that others timed and we gathered
     ClassPrior,  # this kind of op on this kind of unit, as a rule
-    PeaksAlone,  # what no op can beat
+    PeaksAlone,  # the floor of every op
 )
 
 
@@ -429,7 +429,7 @@ def ladder_of(sources: RungSources) -> tuple[Rung, ...]:
 
 
 def climb(rungs: Sequence[Rung], asked: AskedRow) -> tuple[Rung, RowRates]:
-    """The first rung that covers a row, and what it says of it inside whole models."""
+    """The first rung that covers a row, and the row's rates inside whole models."""
     for rung in rungs:
         rates = rung.rates(asked)
         if rates is not None:

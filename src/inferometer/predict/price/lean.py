@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 # Points at once: the arrays of a row's price stay in a core's own cache. They are as near to each other as they can be
 # on both axes, so that most pieces lie in one cell of a table, which is then read once.
 _CELLS, _WIDTH = 16_384, 128
-_SLOWER = 1 + 1e-12  # what is this much slower than at its peaks lies above its floor, however both are rounded
+_SLOWER = 1 + 1e-12  # a price this much above that of the peaks lies above its floor, however both are rounded
 _LEAST = 1e-9  # a size of nothing has no logarithm; every real one is 1 or more
 
 # By the power of the batch: what stands before it, as monomials of the other sizes and their factors. A grid is
@@ -170,7 +170,7 @@ class _Points:
         return total
 
     def on_axis(self, factors: Factors, over: Any) -> Any:
-        """What is counted as a table's axis takes it: a number, or the logarithms of an array.
+        """A counted size in the form of a table's axis: a number, or the logarithms of an array.
 
         Where it is a product along each of the two axes, there are fewer logarithms to take: see `Crossed`.
         """
@@ -219,7 +219,7 @@ def cut(value: Any, here: Piece) -> Any:
 def _slower(  # noqa: PLR0913, PLR0917 - a table, a row, and where
     table: Covered, each: LeanRow, points: _Points, over: Any, logs: Mapping[int, Any], shares: dict[Any, Any]
 ) -> Any:
-    """What a table multiplies a row with; rows that read it at the same place read it once."""
+    """A table's factor for a row; rows that read it at the same place read it once."""
     counted = tuple(each.counted[axis] if isinstance(axis, str) else axis for axis in table.axes)
     key = (id(table.table), table.factor, counted, each.most)
     if key not in shares:

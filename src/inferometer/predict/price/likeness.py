@@ -1,8 +1,8 @@
 """How alike two models are to a machine, and the time expected of one from the measured times of similar ones.
 
-A model's *effect* is what it takes over what its work says. Siblings share it: a bigger EfficientNet errs as the
-smaller ones do. So the effect of a model is a Gaussian process over features of its graph: sizes and shares of work by
-class. Measurements of the model itself count most, those with its engine and formats more than others.
+A model's *effect* is its time over the time of its work. Siblings share it: a bigger EfficientNet is off by as much as
+the smaller ones. So the effect is a Gaussian process over features of a model's graph: sizes, and shares of work by
+class. Measurements of the model itself count most, and more if they are with its engine and formats.
 `workshop.priors.hierarchy` solves for the pulls of the models at hand; here they are added up for one that is asked.
 """
 
@@ -22,9 +22,9 @@ if TYPE_CHECKING:
 
 Features = tuple[int, ...]  # hundredths
 
-# Chosen once, on models left out of the shipped tables; design/0009-priors.md has what others gave. The length was 0.4
-# until families of models were left out whole: what is left then is told better by the engine's usual effect than by
-# what is half alike (design/0018-unseen-devices.md).
+# Chosen once, on models left out of the shipped tables; design/0009-priors.md has other choices. A
+# length of 0.4 lets half-alike models pull; for families that were left out whole the engine's usual effect is nearer
+# than theirs (design/0018-unseen-devices.md).
 LENGTH = 0.2  # of features, at which two models are hardly alike
 ALIKE, OWN = 0.15, 0.1  # variances of what models that are alike share, and of what is a model's own
 IN_COMMON = (0.3, 0.4, 0.3)  # of an effect: what holds for the unit, the engine, and the engine with these formats

@@ -313,7 +313,7 @@ def _fold(plan: PricePlan, phase: str, *, once: bool) -> LoneRows:
 
 
 def sums_of_step(plan: PricePlan, step: StepPrice, *, once: bool) -> StepSums:
-    """The same of a step that was priced op by op."""
+    """The sums of a step that was priced op by op."""
     priced, quantities = step.priced, step.quantities
     columns, collected = priced.time_s.shape[1], plan.prepared.collected
     alone = columns == 1 and not isinstance(step.step_s, np.ndarray)

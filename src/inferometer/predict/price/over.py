@@ -51,7 +51,7 @@ def sums_over(
 ) -> Iterator[tuple[Piece, Sums]] | None:
     """The seconds of a step at every point that sizes span together, a piece of [batches, lengths] after the other.
 
-    All that is asked of a piece is worked out while it lies in a core's own cache. None where rows depend on each
+    Each piece is worked out completely while it lies in a core's own cache. None where rows depend on each
     other. They do where the whole model may fit into a cache: what one row finds there depends on what the others hold.
     """
     if plan.weights_bytes <= plan.levels.cache_bytes:

@@ -190,9 +190,9 @@ class PricePlan:
         return self.paces[phase]
 
     def _loop_s(self, phase: str) -> float:
-        """What the loop around a model takes of a step: steps were calibrated without it.
+        """Seconds of the loop around a model in a step: steps were calibrated without it.
 
-        It writes a prompt, reads what was made, and goes on. Of the words of one sequence the greatest is chosen by one
+        It writes a prompt, reads the new tokens, and goes on. The most likely token of one sequence is chosen by one
         block of threads, those of others beside it.
         """
         if phase not in {"prefill", "decode"} or self.calibration is None or self.calibration.is_published:
@@ -204,14 +204,14 @@ class PricePlan:
         return around_s / self.host_speed + looped("choose", phase) + words * looped("word", phase)
 
     def _unpack(self, rates: Rates) -> Any:
-        """Rows that unpacking the weights takes as long as: the fit's, and the runtime's own where nothing tells."""
+        """Rows whose products take as long as unpacking the weights: fitted ones, else the runtime's own."""
         fitted = 0.0 if rates.prior is None else rates.prior.unpack
         stated = self.prepared.effects.unpack
         own = ~rates.tabled * (0.0 if stated is None else stated.value)
         return rates.unpacks * (rates.fitted * fitted + (1 - rates.fitted) * own)
 
     def doubt(self, rates: Rates, phase: str) -> Any:
-        """How much more doubt there is of a fitted row where nobody has measured the model."""
+        """The additional spread of a fitted row if the model was never measured."""
         known = self.effects.get(phase, NO_EFFECT).known
         if rates.prior is None or known == "known" or not rates.prior.spread:
             return 1.0
@@ -244,7 +244,7 @@ class PricePlan:
         return self.weights_bytes + over_rows(self.prepared.counts(once=False), quantities.kv)
 
     def as_measured(self, rates: Rates, sizes: Mapping[str, Any], at_peaks: tuple[Any, Any]) -> Any:
-        """What makes the longer stream of each row as long as its kernel was measured to take, [2, rows, n].
+        """The factors that stretch the longer stream of each row to the measured time of its kernel, [2, rows, n].
 
         `at_peaks` are the seconds of arithmetic and of memory that `ideals` gives.
         """
@@ -263,7 +263,7 @@ class PricePlan:
         return slower
 
     def links(self, q: Quantities, rates: Rates | None = None) -> Callable[[Any], Any] | None:
-        """What gives the seconds on links and raises their floors in place; None where nothing travels."""
+        """A function for the seconds on links, which raises their floors in place; None if nothing travels."""
         return partial(self._links, q, rates) if self.streamed or q.link.any() else None
 
     def _links(self, q: Quantities, rates: Rates | None, floor: Any) -> Any:
@@ -294,7 +294,7 @@ class PricePlan:
         return np.maximum(measured, counted) if bandwidth_of(route.within) <= bandwidth_of(own) else counted
 
     def _route(self, row: OpRow) -> Route:
-        """What a message goes over: the stages of a pipeline are each as large as the largest group that sums."""
+        """The links of a message: each stage of a pipeline is as large as the largest group that sums."""
         return route_of(self.device, self.link, self._stage(row) * self.prepared.terms.stages)
 
     def _stage(self, row: OpRow) -> int:
@@ -332,7 +332,7 @@ class PricePlan:
         return near[0], near[1]
 
     def message(self, row: OpRow, function: str, nbytes: Any) -> Any:
-        """Seconds of another collective (`function`) of `nbytes` among the devices of a collective's row."""
+        """Seconds of a collective (`function`) of `nbytes` among the devices of a collective's row."""
         other = replace(row, op=replace(row.op, attributes={**row.op.attributes, "function": function}))
         curve = kernel_curve(other, "decode", kernel_tables(self.calibration), self.prepared.binding({"batch": 1}))
         counted = self._message(other, nbytes)[0]
@@ -375,10 +375,10 @@ def _streaming(device: Device, streamed: float) -> tuple[str, ...]:
 
 
 def standing_in(prepared: PreparedWork, device: Device, variants: tuple[str, ...] = ()) -> Standing:
-    """Where a graph on a device stands among the levels: with the format that most of its weights have.
+    """A graph's standing on a device among the levels, with the format of most of its weights.
 
-    Of the settings that are asked for, with those that published steps of this engine name. Others were run in many
-    ways that nobody wrote down, all cores among them.
+    A setting counts only if published steps of this engine name it. Steps that do not were run in many ways that
+    nobody wrote down, with all cores among them.
     """
     precision = counted_precision(prepared.graph, prepared.terms.precision)
     kind = "convolution" if any(row.op.kind == "convolution" for row in prepared.rows) else "linear"
@@ -404,7 +404,7 @@ def plan_of(  # noqa: PLR0913 - what a plan is made of
 ) -> PricePlan:
     """Match the graph with the device: the peak of each row's arithmetic, the memory, the runtime's overheads.
 
-    `ideal` is for those who ask for ideal times alone: what was learned of models is then not looked up.
+    `ideal` asks for ideal times alone: model effects are then not looked up.
     """
     if not 0 <= overlap <= 1:
         raise DomainError(f"overlap is a share from 0 to 1, and not {overlap!r}.")
@@ -543,10 +543,10 @@ def _estimated_peak(device: Device, name: str) -> str:
 def _overheads(prepared: PreparedWork, device: Device, calibration: Calibration | None) -> Overheads:
     """The runtime's, with what the calibration measured (kernel, host, step) in their place.
 
-    Where a kernel is a host's work around modules, what it takes in other networks says nothing of decoders.
+    If a kernel is a host's work around modules, its time in other networks says nothing about decoders.
     """
     stated = prepared.effects.on(device.unit).at(device)
-    # What the device's own host takes to launch is nearer than the engine's figure, which is of some other host.
+    # The launch time of the device's own host is nearer than the engine's figure, which is another host's.
     if device.launch_s is not None and stated.host_s is not None:
         stated = replace(stated, host_s=device.launch_s)
     measured = {} if calibration is None else calibration.overheads

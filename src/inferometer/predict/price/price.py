@@ -35,7 +35,7 @@ class Levels:
     bandwidth: Any  # numbers, or a vector where several devices stand side by side
     cache_bytes: Any = 0.0
     cache_bandwidth: Any = None
-    spill_bytes: Any = 0.0  # activations up to so many need not come from main memory in the estimate either
+    spill_bytes: Any = 0.0  # the estimate, too, leaves out activations up to this size
 
     def floor(self, weights: Any, activations: Any, kv: Any, resident: Any) -> Any:
         """Seconds that memory needs at its peak."""
@@ -81,7 +81,7 @@ def require_rate(rate: Sourced, what: str) -> float:
 
 
 def levels_of(device: Device) -> Levels:
-    """What is known of a device's memory; without a bandwidth nothing can be priced."""
+    """A device's memory levels; without a bandwidth nothing can be priced."""
     memory = device.memory
     if memory is None or memory.bandwidth_bytes_per_s is None:
         raise DomainError(
@@ -102,7 +102,7 @@ def levels_of(device: Device) -> Levels:
         # Never below main memory's, whatever a row says: every byte passes here, and the floor would rise above the
         # memory's.
         cache_bandwidth=None if rate is None else max(float(rate), float(memory.bandwidth_bytes_per_s)),
-        # Without its bandwidth nothing says what bytes in the cache cost, so they are taken from main memory.
+        # Without the cache's bandwidth its bytes have no cost of their own, so they are taken from main memory.
         spill_bytes=0.0 if rate is None else float(largest.capacity_bytes),
     )
 

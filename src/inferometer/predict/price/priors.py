@@ -53,7 +53,7 @@ class PowerPrior:
 
 @frozen
 class StoragePrior:
-    """What models are loaded from on a kind of machine, where the storage is not named."""
+    """The usual storage of a kind of machine, from which models are loaded if no storage is named."""
 
     kind: str
     title: str

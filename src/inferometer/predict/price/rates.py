@@ -1,6 +1,6 @@
 """How near each row of a graph comes to its peaks in a phase, as columns that a whole step is priced with at once.
 
-Which source says so is decided by the rungs of `ladder`; here stands what they said, and tables are read at each size.
+The rungs of `ladder` decide which source answers; their answers are kept here, and tables are read at each size.
 """
 
 from __future__ import annotations
@@ -53,8 +53,8 @@ _HOST_RESIDUAL = 0.3
 class Covered:
     """A row that a table of the calibration is about.
 
-    `factor` is what it takes inside a model over what it takes alone, `stream` what of (compute, memory) the table is a
-    share of. `axes` are the row's sizes on the table's axes: numbers, places among the `dims` of all rows, or names of
+    `factor` is its time inside a model over its time alone, `stream` the one of (compute, memory) whose share the table
+    holds. `axes` are the row's sizes on the table's axes: numbers, places among the `dims` of all rows, or names of
     what is counted from its work.
     """
 
@@ -73,12 +73,11 @@ class Rates:
     `spread` is the standard deviation of the logarithm of the time; rows of one of the `groups` (its members are 1) err
     together. Those whose class was in the whole steps that were measured are `in_steps`. Rows that the calibration has
     tables of are `covered`; `dims` are their sizes that vary, each with the share of it that one device has, and
-    `moved` what is counted from their work. Rows with one of the `curves` take what a kernel was measured to take.
-    `launches` are the kernels of a row, `kernels` those whose seconds are not in its ramp, `calls` those that a host
-    starts in the time that the row takes it, and `a_token` those that a loop over tokens adds to both for each of them.
-    `routed` are the bytes that pass beside a row's work for each token of all sequences. What a device states of its
-    own utilisation does not hold for rows that are `tabled`: they were measured, or they cost nothing. `prior` is what
-    the rows that are `fitted` are priced by.
+    `moved` what is counted from their work. Rows with one of the `curves` take the measured time of a kernel.
+    `launches` are the kernels of a row, `kernels` the ones whose seconds are not in its ramp, `calls` the ones that
+    the row's host time starts, and `a_token` the ones that a loop over tokens adds to both for each token.
+    `routed` are the bytes that pass beside a row's work for each token of all sequences. A device's stated utilisation
+    does not apply to `tabled` rows: they were measured, or they cost nothing. `prior` prices the `fitted` rows.
     """
 
     compute_share: Any
@@ -108,9 +107,9 @@ class Rates:
     timed: Mapping[int, int]  # those of them that are no messages, each with the first of the same sizes
 
     def slower(self, binding: Binding, q: Quantities, *, doubt: bool = True) -> tuple[Any, Any]:
-        """What the tables multiply the compute and the memory time of each row with, [2, rows, n].
+        """The tables' factors for the compute and the memory time of each row, [2, rows, n].
 
-        A stream that they say nothing of counts at its peak. With `doubt` also how far each row lies outside of its
+        A stream without a table counts at its peak. With `doubt` also how far each row lies outside of its
         table, as a logarithm, [rows, n].
         """
         outside = np.zeros_like(q.bytes)
@@ -127,7 +126,7 @@ class Rates:
 
 
 def _shares(covered: Sequence[Covered], points: Sequence[tuple[Any, ...]], columns: int) -> Any:
-    """What each row reaches at its point. Many columns are looked up in logarithms, and come back from them at once."""
+    """The share of each row at its point. Many columns are looked up as logarithms, and turned back at once."""
     if columns == 1:  # a lone shape is remembered by its table, and mostly came before
         return [row.table.share(point) for row, point in zip(covered, points, strict=True)]
     logs, known = np.empty((len(covered), columns)), dict[int, Any]()
@@ -226,10 +225,10 @@ def _asked(row: OpRow, effects: RuntimeEffects, sources: RungSources) -> AskedRo
 
 
 def _in_steps(asked: AskedRow, rates: RowRates) -> bool:
-    """Whether what whole steps were off by has the row's doubt in it: steps with such ops gave its class a factor.
+    """Whether the error of whole steps includes the row's doubt: steps with such ops gave its class a factor.
 
-    The models of measured steps have few of the shapes that ops of a form come in, and mixtures of probes have those of
-    the kernels beside them: what such tables are off by for kernels that were left out stays in doubt.
+    Measured models have few of the shapes that ops of a form come in, and mixtures of probes the shapes of the kernels
+    beside them: the error of such tables for kernels that were left out stays in doubt.
     """
     row = asked.row
     if rates.in_steps or row.op_class in FREE:
@@ -242,8 +241,8 @@ def _covered(
 ) -> Iterator[Covered]:
     """`known` are the dimensions of the rows before, to which those of this one are added.
 
-    A batch norm in a neighbour's kernel is a factor and a sum more for numbers at hand, and moves less than any op did
-    that was timed: it reaches what one of its size does that reads and writes them.
+    A batch norm in a neighbour's kernel adds a factor and a sum to numbers at hand, and moves less than any timed op:
+    it gets the share of an op of its size that reads and writes them.
     """
     dims, factor = _dims_on_device(asked.row), 1.0 if asked.factor is None else asked.factor
     fused = asked.row.fused
@@ -312,6 +311,6 @@ _MOVED: dict[str, Callable[[Quantities], Any]] = {
 
 
 def _moved(q: Quantities, axis: str) -> Any:
-    """What each row moves or computes: a number, or an array where there are several columns."""
+    """The amount that each row moves or computes: a number, or an array where there are several columns."""
     values = _MOVED[axis](q)
     return values if values.shape[1] > 1 else values[:, 0].tolist()

@@ -26,8 +26,8 @@ class Pace:
     Those of a row are [rows, 1], those of the device plain numbers. Several devices stand side by side as columns:
     [rows, n] and [n]. `host_s` is nothing where the phase is captured and replayed as a whole. A row that is a loop
     over tokens takes `token_overhead_s` and `token_host_s` more for each, and one that routes them `routed_s` for each
-    of all sequences. All that a row takes on the
-    device is multiplied by `kernels`: what kernels take in an engine's step over what they took alone.
+    token of all sequences. A row's time on the device is multiplied by `kernels`: the time of kernels in an engine's
+    step over their time alone.
     """
 
     inverse_peaks: Mapping[str, Any]  # seconds an operation, by the format that work is counted in
@@ -66,7 +66,7 @@ class Pace:
             object.__setattr__(self, name, value)
 
     def beside_s(self, sizes: Mapping[str, Any]) -> tuple[Any, Any]:
-        """Seconds of each row beside its streams, and of its host, where a pass has so many sequences and tokens."""
+        """Seconds of each row beside its streams, and of its host, for the sequences and tokens of a pass."""
         if not self.counts_tokens:
             return self.overhead_s, self.host_s
         tokens, sequences = np.ravel(sizes["query"]), np.ravel(sizes["batch"])
@@ -101,8 +101,8 @@ class StepPrice:
     def interval(self) -> tuple[Any, Any]:
         """The low and the high end of the step, one number a column: eight in ten such steps lie between them.
 
-        Where whole steps were measured, what they are off by is known, and only ops outside of their tables or of
-        classes that no such step had add to it.
+        If whole steps were measured, their error is known, and only ops outside of their tables, or of classes that no
+        such step had, add to it.
         Else rows of one class err together, classes independently of each other. A step that waits for its host is as
         uncertain as the host.
         """
@@ -111,7 +111,7 @@ class StepPrice:
         if isinstance(self.host_s, np.ndarray):
             doubted = np.where(over_rows(self.counts, self.host_s) > 0, self.host_spread, doubted)
         spread = self.priced.spread
-        if rates.step_spread is not None:  # what the whole steps that were measured have shown already
+        if rates.step_spread is not None:  # the part that measured whole steps have shown already
             spread = spread - rates.spread * rates.in_steps
         own = self.counts[:, None] * times * spread
         together = [over_rows(members, own) + self._step_doubt(members) for members in rates.groups.values()]
@@ -121,7 +121,7 @@ class StepPrice:
         return np.maximum(np.minimum(self.total("floor_s"), time), time / wide), time * wide
 
     def _step_doubt(self, members: Any) -> Any:
-        """What the seconds on no op may be off by, beside the ops that they were fitted with: both from whole steps."""
+        """The doubt of the seconds on no op, beside the ops that they were fitted with: both from whole steps."""
         # A spread of whole steps has these seconds among them; without a fit there are none.
         if self.rates.step_spread is not None or self.rates.prior is None:
             return 0.0
@@ -240,7 +240,7 @@ def price_rows(  # noqa: PLR0913 - what a price depends on
     done: Any = 1.0,
     sizes: Mapping[str, Any] = _ONE_TOKEN,
 ) -> tuple[Priced, Any]:
-    """Every row's price, and what each waits for the host.
+    """Every row's price, and its wait for the host.
 
     `resident` are the bytes that every step reads; without them no floor is looked at, and none is needed where shares
     of peaks are 1 at most. `slower` is what a calibration multiplies compute and memory with. `links` gives the seconds

@@ -23,9 +23,9 @@ if TYPE_CHECKING:
     from inferometer.predict.price.plan import PricePlan
 
 _SINGLE_POINTS = 16  # of a calibrated plan that are read one by one: shapes that came before are remembered
-# What a row's work comes to: seconds of arithmetic at the peak and as it is run, then bytes.
+# A row's work: seconds of arithmetic at the peak and as it is run, then bytes.
 _WORK = ("bare", "compute", "held", "activations", "extra_bytes")
-# What is counted of a row that is no polynomial, with numbers, and what of its device it is priced with.
+# The counted work of a row that is no polynomial, and the figures of its device that price it.
 _COUNTED = ("flops", "weights", "activations", "kv", "extra_bytes", "extra_flops", "unpack")
 _PEAKS = ("inverse", "together", "unpack", "compute_factor", "compute_ramp_s")
 # What else a row is priced with. `most` is what a table has to read: no look-up reads more.

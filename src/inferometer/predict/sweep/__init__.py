@@ -12,26 +12,28 @@ if TYPE_CHECKING:
     from inferometer.predict.sweep.begun import begun_study
     from inferometer.predict.sweep.columns import COLUMNS, DETAILS
     from inferometer.predict.sweep.engines import ENGINES
+    from inferometer.predict.sweep.formats import as_csv, csv_head
     from inferometer.predict.sweep.grid import AXES, Study, study_of
     from inferometer.predict.sweep.read import Saved, read_rows
-    from inferometer.predict.sweep.rows import Condition, Rows, RowSource, parse_condition
+    from inferometer.predict.sweep.rows import Condition, Rows, RowSource, parse_condition, without_figures
     from inferometer.predict.sweep.run import run_study, sweep
     from inferometer.predict.sweep.spec import Spec, parse_axis, parse_spec
     from inferometer.predict.sweep.write import Progress, Written, stream
 
 __all__ = [
     "AXES", "COLUMNS", "DETAILS", "ENGINES", "Condition", "Progress", "RowSource", "Rows", "Saved", "Spec", "Study",
-    "Written", "begun_study", "parse_axis", "parse_condition", "parse_spec", "read_rows", "run_study", "stream",
-    "study_of", "sweep",
+    "Written", "as_csv", "begun_study", "csv_head", "parse_axis", "parse_condition", "parse_spec", "read_rows",
+    "run_study", "stream", "study_of", "sweep", "without_figures",
 ]  # fmt: skip
 
 __getattr__ = attributes(__name__, {
     "inferometer.predict.sweep.begun": ("begun_study",),
     "inferometer.predict.sweep.columns": ("COLUMNS", "DETAILS"),
     "inferometer.predict.sweep.engines": ("ENGINES",),
+    "inferometer.predict.sweep.formats": ("as_csv", "csv_head"),
     "inferometer.predict.sweep.grid": ("AXES", "Study", "study_of"),
     "inferometer.predict.sweep.read": ("Saved", "read_rows"),
-    "inferometer.predict.sweep.rows": ("Condition", "Rows", "RowSource", "parse_condition"),
+    "inferometer.predict.sweep.rows": ("Condition", "Rows", "RowSource", "parse_condition", "without_figures"),
     "inferometer.predict.sweep.run": ("run_study", "sweep"),
     "inferometer.predict.sweep.spec": ("Spec", "parse_axis", "parse_spec"),
     "inferometer.predict.sweep.write": ("Progress", "Written", "stream"),

@@ -21,8 +21,8 @@ from inferometer.core.graph import Graph, is_generative
 from inferometer.core.reformat import stored_in
 from inferometer.core.sizes import in_graph_names
 from inferometer.core.workload import MOST, Parallel, Precision, Workload
+from inferometer.known import instance
 from inferometer.known.engines import require_effects
-from inferometer.known.places import instance
 from inferometer.predict import fields
 from inferometer.predict.applicable import SIZES, unused
 from inferometer.predict.ask import usual_runtime

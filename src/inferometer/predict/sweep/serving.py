@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from inferometer.core.errors import DomainError
 from inferometer.core.frozen import frozen
 from inferometer.known import devices as all_devices
-from inferometer.known.places import instances_with
+from inferometer.known import instances_with
 from inferometer.predict.ask import ask
 from inferometer.predict.basis.engine_tables.calibrating import system_of
 from inferometer.predict.options import Options

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from inferometer.serving.simulate.plan import SimulationPlan
 
 ENDLESS = 1 << 40  # blocks where the memory is not known
-# Requests whose times an engine took down between its steps came at the end of one. The simulated steps end a little
+# Arrivals that an engine logged between its steps stand at the end of a step. The simulated steps end a little
 # earlier or later, so the nearest end is meant: half of a step before it and half after.
 _HALF = 0.5
 _CACHE_RAM = 8 * 2**30  # bytes of prompts that llama.cpp's server keeps in the host's memory (--cache-ram)
@@ -152,12 +152,12 @@ def _of_ranks(plan: SimulationPlan) -> Question:
 
 
 def _gang(plan: SimulationPlan, pool: ReplicaPool, question: Question) -> tuple[ReplicaPool, tuple[str, ...]]:
-    """Ranks that step together, each with its own limits; their experts are split as over so many devices of TP."""
+    """Ranks that step together, each with its own limits; their experts are split as with tensor parallelism."""
     ranks, limits, workload = plan.ranks, pool.limits, question.workload
     parallel = replace(workload.parallel, tp=workload.parallel.tp * ranks, ep=plan.question.workload.parallel.ep)
     what, shared = served(question), served(_of_ranks(plan))
     times = GangTimes(
-        # What drafts as a layer of the model has its share of the experts as they have theirs.
+        # A draft that is a layer of the model has its share of the experts, as the other layers have.
         StepTimes(what.step, limits.tokens, limits.sequences, _speculation(plan, shared)), ranks,
         alone=gang_seconds(question)[0],
         together=gang_seconds(replace(question, workload=replace(workload, parallel=parallel))),
@@ -205,7 +205,7 @@ def _limits(plan: SimulationPlan, what: ServedReplica, question: Question) -> En
 
 
 def _with_extras(plan: SimulationPlan, question: Question, limits: EngineLimits) -> tuple[EngineLimits, list[str]]:
-    """Adapters and images, and what is left out of them."""
+    """Adapters and images, and notes on what of them is left out."""
     words = []
     if plan.lora is not None:
         # Two thin matrices in 16 bits beside every product of the layers, on each device its share of them.
@@ -254,7 +254,7 @@ _FIFTHS = (-1.3998, -0.5319, 0.0, 0.5319, 1.3998)
 
 
 def _paces(plan: SimulationPlan) -> tuple[float, ...]:
-    """Tokens a step: of all requests, or of five equal parts of them that drafts suit more and less."""
+    """Tokens a step: of all requests, or of five equal groups, from the ones that drafts suit least to the most."""
     if plan.speculation is None:
         return (1.0,)
     length, acceptance = plan.speculation

@@ -1,11 +1,11 @@
-"""The blocks of a paged cache that are free, and what they still hold of prompts that were there before.
+"""The free blocks of a paged cache, and the contents of earlier prompts that they still hold.
 
-As engines do it: a block that is given back keeps its content until somebody else needs it. The one that was given back
-first is taken first, and of one request's blocks the last ones, so that what survives is the begin of a prompt. Blocks
+As in engines, a block that is given back keeps its content until somebody else needs it. The one that was given back
+first is taken first, and of one request's blocks the last ones, so that the beginning of a prompt survives. Blocks
 come in pieces that are equal for several requests (a shared prefix, a block of a trace, the talk of a session).
 
-With tiers below it (the host's memory, a disk, a store that others share) what it loses of a prompt goes to the first
-of them, what that one loses to the next. Who asks for it again has it moved back, and waits for that.
+With tiers below it (the host's memory, a disk, a shared store) a lost block goes to the first tier, and from there to
+the next. A request for it has it moved back, and waits for that.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _NOT_PROMPTS = {"free", "own"}  # begin the names of blocks without content, and
 
 @frozen
 class Tier:
-    """Room below a cache: for so many blocks, each of which takes so long to come back."""
+    """Room below a cache: its blocks, and the seconds that one takes to come back."""
 
     blocks: int
     load_s: float
@@ -37,7 +37,7 @@ class _Lower:
         self.tier, self.held, self.pieces = tier, 0, OrderedDict[Hashable, int]()
 
     def put(self, name: Hashable, count: int) -> list[Piece]:
-        """Hold blocks of a piece; returns what there is no room for any more."""
+        """Hold blocks of a piece; returns the pieces that have no room any more."""
         self.pieces[name] = self.pieces.pop(name, 0) + count
         self.held += count
         falling = []
@@ -47,7 +47,7 @@ class _Lower:
         return falling
 
     def drop(self, name: Hashable, most: int) -> int:
-        """Hold so many blocks of a piece no longer, or as many as there are: how many those were."""
+        """Drop up to `most` blocks of a piece; returns how many there were."""
         held = self.pieces.get(name, 0)
         if held > most:
             self.pieces[name] = held - most
@@ -59,7 +59,7 @@ class _Lower:
 
 
 class BlockPool:
-    """`free` counts the blocks that nobody uses, with content or without; `loading_s` what moving back has taken."""
+    """`free` counts the unused blocks, with content or without; `loading_s` is the time spent on moving blocks back."""
 
     __slots__ = ("_lower", "_nameless", "_used", "block_tokens", "blocks", "free", "kept", "loaded", "loading_s")
 
@@ -90,13 +90,13 @@ class BlockPool:
             count -= held
 
     def _spill(self, name: Hashable, count: int) -> None:
-        """What the cache has lost of a piece goes down, and what a tier has no room for one further."""
+        """Lost blocks of a piece go to the first tier, and what it has no room for goes one tier further."""
         falling = [(name, count)]
         for lower in self._lower:
             falling = [lost for piece in falling for lost in lower.put(*piece)]
 
     def _lift(self, name: Hashable, most: int) -> int:
-        """Move so many blocks of a piece back from where they lie below: how many there were of them."""
+        """Move up to `most` blocks of a piece back from the tiers; returns how many there were."""
         lifted = 0
         for lower in self._lower:
             blocks = lower.drop(name, most - lifted)
@@ -174,7 +174,7 @@ class BlockPool:
                 self.take(more - held)
 
     def fill(self, pieces: Sequence[Piece], tokens: int) -> None:
-        """So many tokens of a prompt are computed, or will be in this step: whoever comes now finds them."""
+        """Mark tokens of a prompt as computed, now or in this step: requests that come from here on find them."""
         before, block = 0, self.block_tokens
         for name, size in pieces:
             if before >= tokens:
@@ -186,7 +186,7 @@ class BlockPool:
     def remember(self, before: int, pieces: Sequence[Piece], tokens: int, most: int) -> int:
         """Give back blocks of an answer, up to `tokens`, under the names that the next prompt has for them.
 
-        It stands after `before` tokens. At most so many are given; the return value says how many.
+        The answer begins after `before` tokens. Returns how many blocks were given back, `most` of them at most.
         """
         given = 0
         for name, size in pieces:
@@ -200,7 +200,7 @@ class BlockPool:
         return given
 
     def leave(self, pieces: Sequence[Piece]) -> None:
-        """Stop using pieces: the last first, so that it is the begin that stays."""
+        """Stop using pieces, the last first, so that the beginning stays."""
         for name, _ in reversed(pieces):
             users = self._used[name]
             users[0] -= 1
@@ -221,7 +221,7 @@ class BlockPool:
         return len(self.kept) <= 1 and (not self.kept or self._nameless in self.kept)
 
     def refill(self, free: int) -> None:
-        """So many blocks are free, of a pool that is plain."""
+        """Set the free blocks of a pool that is plain."""
         self.free = free
         self.kept.clear()
         if free:

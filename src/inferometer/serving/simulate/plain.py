@@ -1,10 +1,10 @@
-"""A replica on the usual way: requests that come by the clock, are read, decode and end.
+"""The usual course of a replica: requests come by the clock, are read, decode and end.
 
-The state is the replica's, and so are the rules. What happens with every request stands here once more, because calls
+The state is the replica's, and so are the rules. A request's steps are written out here a second time, because calls
 and attributes took two thirds of the time: `_worked` is the loop over steps, with local names, in which requests come
 and end; `_planned` says which prompts a step reads, `_begin` lets those decode whose prompt is whole. Each block says
 which method of `Replica` it copies: change both. How long a run of decoding is, and the blocks that it takes, are the
-replica's own. Whatever is not usual (the cache is full and somebody gives way, or comes back) is left to the replica
+replica's own. Everything unusual (the cache is full and a request gives way, or comes back) is left to the replica
 for a step. A test holds the two to the same times.
 """
 
@@ -96,7 +96,7 @@ def _worked(  # noqa: PLR0912, PLR0915 - one loop is what makes it quick
                 if is_late:
                     limit = 1
         elif waiting or held >= most:
-            until = inf  # whoever comes meanwhile waits behind others until one ends
+            until = inf  # a request that comes meanwhile waits behind others until one ends
         # How long, and which blocks: of a step with prompts as in Replica._step, of a run of decoding as Replica._run.
         if heads:
             free, steps, held = spare, 1, len(running)
@@ -156,7 +156,7 @@ def _worked(  # noqa: PLR0912, PLR0915 - one loop is what makes it quick
             head.end = 0  # it may stand in the heap twice, if it was preempted and came back at once
             head.last = now
             on_end(head)
-    # What has changed goes back to the replica.
+    # Local names that changed are written back to the replica.
     replica.busy_s += now - replica.now - idle_s
     replica.steps += tick - replica.tick + alone
     replica.now, replica.tick, replica.base, replica.decoding, replica.rate = now, tick, base, count, float(count)
@@ -180,7 +180,7 @@ def _planned(  # noqa: PLR0913, PLR0917 - what the loop has under local names
     limits, waiting, running, reserves = replica.limits, replica.waiting, replica.running, replica.reserves
     block, most = limits.block_tokens, limits.sequences
     if count:
-        free -= replica.turns[-tick % block]  # blocks of those that decode come first
+        free -= replica.turns[-tick % block]  # decoding requests take their blocks first
     if waiting and (waiting[0].made or waiting[0].ready):
         return -1
     budget = left = limits.tokens - count
@@ -199,7 +199,7 @@ def _planned(  # noqa: PLR0913, PLR0917 - what the loop has under local names
         sizes.append((size, before))
         head.done = before + size
         left -= size
-    # Replica._chunks, Replica._admit and Replica._asked, of those that wait: nothing of theirs is in the cache.
+    # Replica._chunks, Replica._admit and Replica._asked, of waiting requests: none has anything in the cache.
     while left > 0 and waiting and len(running) < most:
         head = waiting[0]
         size = tokens = head.input_tokens

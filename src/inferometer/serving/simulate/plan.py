@@ -1,4 +1,4 @@
-"""What a simulation is asked for: a question about a served model, its traffic, and how the service is built."""
+"""The input of a simulation: a question about a served model, its traffic, and how the service is built."""
 
 from __future__ import annotations
 
@@ -35,9 +35,9 @@ class Lora:
 
 @frozen
 class Vision:
-    """Requests with images: so many each, each so many tokens, for which an encoder takes so long.
+    """Requests with images: images a request, tokens an image, and the encoder's seconds for one.
 
-    Of `pictures` that there are, some come again; 0: every one is new.
+    Images are drawn from `pictures`, so some come again; 0: each one is new.
     """
 
     images: int

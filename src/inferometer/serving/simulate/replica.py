@@ -39,9 +39,9 @@ _CLIP = 4096  # tokens of an answer that an estimate counts at most, as SGLang d
 
 @frozen
 class Adapters:
-    """Low-rank adapters beside the weights: so many in a step at most, each moved in before its first request.
+    """Low-rank adapters beside the weights: a step holds at most `slots`, each moved in before its first request.
 
-    Whoever needs one more waits, and others go past (vLLM's `max_loras`). The one that was used last stays longest.
+    A request that needs one more waits, and others go past it (vLLM's `max_loras`). The last used one stays longest.
     """
 
     slots: int
@@ -50,7 +50,7 @@ class Adapters:
 
 @frozen
 class Encoder:
-    """What turns an image into tokens before a prompt is read; the last results are kept, in so many tokens."""
+    """The encoder of images, which runs before a prompt is read; it keeps its last results."""
 
     image_s: float
     image_tokens: int
@@ -59,7 +59,7 @@ class Encoder:
 
 @frozen
 class EngineLimits:
-    """What one replica has: tokens and sequences a step, blocks of the cache, and how preempted requests come back."""
+    """The limits of a replica: tokens and sequences a step, blocks of the cache, how preempted requests come back."""
 
     tokens: int
     sequences: int
@@ -96,7 +96,7 @@ class EngineLimits:
 
 
 class _Pace:
-    """Sequences that make so many tokens a step, and so take a block in every `period`-th: how many at each turn."""
+    """Sequences of one number of tokens a step, which take a block in every `period`-th step: how many at each turn."""
 
     __slots__ = ("kept", "period", "turns")
 
@@ -139,7 +139,7 @@ class Replica:
         self._moved_in: OrderedDict[int, None] = OrderedDict()  # adapters, the last used one last
         self._encoded: OrderedDict[int, None] = OrderedDict()  # images, in the order of their last use
         self.adapter_loads = self.images_encoded = self.images_found = 0
-        # Who comes later may go past those that wait.
+        # Later requests may go past waiting ones.
         self._passes = limits.by_priority or limits.adapters is not None
         self.pool = BlockPool(limits.blocks, limits.block_tokens, limits.tiers)
         self.now = 0.0
@@ -161,7 +161,7 @@ class Replica:
         # draft suits some requests better than others, each pace has its own.
         self.paces = [_Pace(kept, limits.block_tokens) for kept in limits.paces or (limits.kept,)]
         self.turns = self.paces[0].turns
-        self.rate = 0.0  # tokens that those that decode make in a step, together
+        self.rate = 0.0  # tokens that all decoding requests make in a step
         self.is_blocked = False
         # Whether a prompt has given way to blocks that stay held: it would be begun, and give way, again and again.
         self._is_stuck = False
@@ -174,7 +174,7 @@ class Replica:
             self.times = times.following(self.slots)
         self._chunk = limits.chunk or limits.tokens
         self._seen = limits.seen if rules.ahead else 0.0
-        self._taken: int | None = None  # blocks that the step being planned has taken for those that decode
+        self._taken: int | None = None  # blocks that the planned step has taken for decoding requests
         self._extra_s = self._delay_s = 0.0  # of moving blocks, for the next step; of prompts read while others waited
         self._ratio = rules.estimate_start
         self._fall = (
@@ -253,7 +253,7 @@ class Replica:
         self.is_blocked = self._is_stuck = False
 
     def drop_impatient(self) -> bool:
-        """Drop what nobody waits for any more, at the end of a step; whether there was any."""
+        """Drop requests that nobody waits for any more, at the end of a step; whether there was any."""
         is_any = False
         while self._leaving and self._leaving[0][0] <= self.now:
             request = heappop(self._leaving)[2]
@@ -337,7 +337,7 @@ class Replica:
     def steps_until(
         self, left_s: float, steps: int, seconds: float, load: tuple[int, float, float]
     ) -> tuple[int, float]:
-        """The steps that begin within a time, each so long, for a `load`: sequences, their context, tokens of a step.
+        """The steps that begin within a time, for a `load`: sequences, their context, tokens of a step.
 
         They grow longer on the way, so look again from the middle of them.
         """
@@ -368,7 +368,7 @@ class Replica:
         return steps, need
 
     def _pass(self, steps: int, seconds: float) -> None:
-        """Time passes: so many steps, each so long."""
+        """Let the time of some equal steps pass."""
         whole, pool, running = steps * seconds, self.pool, len(self.running)
         self.seen_s, self.is_late = self.now + whole - (1 - self._seen) * seconds, False
         self.now += whole
@@ -473,7 +473,7 @@ class Replica:
             self.pool.leave(pieces)
 
     def _preempt(self) -> SimulatedRequest:
-        """Make room: one request goes back to the front of those that wait."""
+        """Make room: one request goes back to the front of the queue."""
         self._count_in_vain()
         victim = self._victim()
         del self.running[victim]
@@ -505,7 +505,7 @@ class Replica:
         return victim
 
     def _count_in_vain(self) -> None:
-        """A simulation that makes no progress ends: with an error, and not never."""
+        """End a simulation that makes no progress with an error; it would never end otherwise."""
         if self.tick != self._vain_tick:
             self._in_vain, self._vain_tick = 0, self.tick
         self._in_vain += 1
@@ -513,7 +513,7 @@ class Replica:
             self.fail("preempts and plans without making a token")
 
     def fail(self, fault: str) -> NoReturn:
-        """The simulator's own fault: what stands, so that whoever reads the report can look for it."""
+        """A fault of the simulator itself: the state, so that the reader of a report can look for the cause."""
         raise EngineError(
             f"The simulation stands still: an engine as {self.rules.title} {fault} ({len(self.running)} run, "
             f"{len(self.waiting)} wait, {self.pool.free} of {self.pool.blocks} blocks are free).",
@@ -571,7 +571,7 @@ class Replica:
         return chunks, is_late or is_stopped
 
     def do_step(self, chunks: list[tuple[SimulatedRequest, int]], seconds: float) -> bool:
-        """The step with these prompts has taken so long; whether a request has ended with it."""
+        """Apply a step with these prompts and its time; whether a request has ended with it."""
         if self.rules.order == "decode" and self.decoding:
             self._pass(1, seconds + self._spent())
         else:
@@ -583,7 +583,7 @@ class Replica:
 
     @property
     def context(self) -> float:
-        """What those that decode have cached, on average."""
+        """Cached tokens of the decoding requests, on average."""
         return (self.base + self.rate * self.tick) / self.decoding
 
     @property
@@ -596,11 +596,11 @@ class Replica:
         return self.reserves or self._need(steps) <= self.pool.free
 
     def plan_step(self) -> list[tuple[SimulatedRequest, int]]:
-        """The prompts that the next step reads; whoever must give way for those that decode has done so."""
+        """The prompts that the next step reads, after requests have given way to the decoding ones."""
         return self._planned()[0]
 
     def do_run(self, steps: int, seconds: float) -> bool:
-        """So many steps of decoding have passed, each so long; whether a request has ended."""
+        """Apply a run of equal decoding steps; whether a request has ended."""
         if not self.reserves and (need := self._need(steps)):
             self.pool.take(need)
         self._pass(steps, seconds)
@@ -615,7 +615,7 @@ class Replica:
         return extra
 
     def _read_alone(self, seconds: float) -> None:
-        """A step in which nobody decodes: those that could wait for it."""
+        """A step of prompts alone: the decoding requests wait for it."""
         decoding, self.decoding = self.decoding, 0
         tick = self.tick
         self._pass(1, seconds)
@@ -670,7 +670,7 @@ class Replica:
         return [chunk for chunk in chunks if chunk[0] in self.running], budget
 
     def _has_slot(self, request: SimulatedRequest, adapters: Adapters) -> bool:
-        """Whether a request's adapter is in use, or can be beside those that are."""
+        """Whether a request's adapter is in use, or has room beside the ones in use."""
         used = {other.adapter for other in self.running if other.adapter >= 0}
         return request.adapter < 0 or request.adapter in used or len(used) < adapters.slots
 
@@ -812,5 +812,5 @@ class Replica:
 
 
 def _steps_of(request: SimulatedRequest, kept: float) -> int:
-    """Steps of so many tokens each in which a request that begins to decode makes the rest of its answer."""
+    """The steps in which a request that begins to decode makes the rest of its answer."""
     return ceil((request.output_tokens - request.made) / kept - 1e-9)

@@ -42,7 +42,7 @@ class SimulatedRequest:
         self.last = self.left_at = nan
         self.ready = False
         self.pieces: tuple[Piece, ...] = ()
-        self.answer: tuple[Piece, ...] = ()  # what the next turn's prompt calls this one's answer
+        self.answer: tuple[Piece, ...] = ()  # the name of this one's answer in the next turn's prompt
 
     def __lt__(self, other: SimulatedRequest) -> bool:
         return self.number < other.number

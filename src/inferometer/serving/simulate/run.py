@@ -64,7 +64,7 @@ def simulate(plan: SimulationPlan, *, progress: Callable[[str], None] | None = N
 
 
 def _more(traffic: LoadPlan, tried: list[tuple[LoadStep, LevelFigures]]) -> LoadStep | None:
-    """The load to try after those that were asked for."""
+    """The load to try after the given ones."""
     if traffic.within:
         return next_within(tried, traffic.objectives)
     return next_step(tried) if traffic.saturate else None
@@ -97,7 +97,7 @@ def _window(plan: SimulationPlan, step: LoadStep, requests: Requests) -> Window:
 
 
 def _streamed_level(plan: SimulationPlan, service: Service, step: LoadStep, number: int) -> Level:
-    """A level with so many requests that only their distributions are kept, in the same memory however many."""
+    """A level with too many requests to keep each: their distributions are kept, in constant memory."""
     traffic = plan.traffic
     count = traffic.requests or 0
     rate = step.arrivals.rate_per_s if step.arrivals is not None else 1.0
@@ -187,7 +187,7 @@ def _gaps(replicas: Sequence[Replica]) -> Spread | None:
 
 
 def _readings(clusters: Sequence[Cluster], end_s: float) -> ServerReadings:
-    """What an engine's own counters would say."""
+    """The values of the engine's own counters."""
     replicas = [replica for cluster in clusters for replica in cluster.replicas]
     paid_s = sum(cluster.replica_seconds(end_s) for cluster in clusters)
     busy_s = sum(replica.busy_s for replica in replicas)

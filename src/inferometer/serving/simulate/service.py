@@ -93,10 +93,10 @@ SIGNALS: tuple[Signal, ...] = ("requests", "waiting", "cache")
 
 @frozen
 class Scaling:
-    """Replicas that come and go: as many as have `target` each of what the signal counts, looked at every `interval_s`.
+    """Replicas that come and go: enough for `target` of the signal each, checked every `interval_s`.
 
-    The signal is the requests under way, those that wait, or the share of the cache that is used; of the last two, as
-    Kubernetes' autoscaler does it, the replicas that are there are multiplied by what they have over what they should.
+    The signal is the running requests, the waiting ones, or the used share of the cache. For the last two the present
+    replicas are multiplied by the signal over its target, as Kubernetes' autoscaler does.
     A new one takes `cold_start_s` before it takes requests; one too many is stopped after `idle_s` with too little
     load, and ends what it has. Nothing changes while the signal is within `tolerance` of its target. `begin` are the
     replicas that are there at first; the least, where it is None.
@@ -227,7 +227,7 @@ class Cluster:
         return True
 
     def _run_timed(self, source: Coming) -> None:
-        """Arrivals by the clock: every replica works until the next one, and then it is known where it goes."""
+        """Arrivals by the clock: every replica works until the next arrival, which is then routed."""
         while (due := source.next_s) != inf:
             is_look = self._look_s <= due
             due = min(due, self._look_s)
@@ -242,7 +242,7 @@ class Cluster:
             self.advance(replica)
 
     def _run_following(self, source: Coming) -> None:
-        """Requests that come because others end: the replica that is furthest behind works, until one of its ends."""
+        """Requests that follow others: the replica that is furthest behind works until one of its requests ends."""
         for replica in self.replicas:
             replica.pause = True
         while True:
@@ -295,7 +295,7 @@ class Cluster:
         return replicas[held.index(most)] if is_worth else idlest
 
     def scale(self, now: float) -> None:
-        """Look at the signal, where replicas come and go and it is time to."""
+        """Check the signal if replicas scale and a check is due."""
         scaling = self._scaling
         if scaling is None or now < self._look_s:
             return
@@ -319,7 +319,7 @@ class Cluster:
             self._low_since = now
 
     def _signal(self, scaling: Scaling, there: int) -> float:
-        """What the replicas have together of what the signal counts."""
+        """The signal, summed over the replicas."""
         if scaling.signal == "requests":
             return self.under_way
         if scaling.signal == "waiting":

@@ -1,4 +1,4 @@
-"""What is kept of simulated requests: every one of them up to a number, and beyond it only their distributions."""
+"""The record of simulated requests: each of them up to a number, and beyond it only their distributions."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
-"""Slots with a cache each: which of them takes a request, and what it has of its prompt already.
+"""Slots with a cache each: which one takes a request, and how much of its prompt is cached there.
 
 As llama.cpp's server does it (tools/server, `get_available_slot`): of the idle slots the one whose last prompt begins
 most like the new one, if that is more than a tenth of it; otherwise the one that has been idle longest. What a slot
-then loses of its last prompt is gone, unless less than half of it stays: then it goes to the host's memory first, and
-a prompt from there comes back where it begins more like the new one than what the slot has. The prompts of all other
+then loses of its last prompt is gone, unless less than half of it stays: then it goes to the host's memory first. A
+prompt comes back from there if it begins more like the new one than the slot's content. The prompts of all other
 idle slots are copied there whenever a request begins (`--cache-idle-slots`). Held against what the server says of each
 request: tests/golden/test_llamacpp_slots.py.
 """
@@ -67,7 +67,7 @@ class Slots:
         self.decoding: set[int] = set()
 
     def note(self, request: SimulatedRequest) -> None:
-        """Keep what a request's prompt and answer are made of: no block of the pool is shared."""
+        """Keep the pieces of a request's prompt and answer: no block of the pool is shared."""
         own = request.input_tokens - sum(size for _, size in request.pieces)
         pieces = (*request.pieces, (("own", request.number), own)) if own > 0 else request.pieces
         *first, (name, size) = request.answer or ((("answer", request.number), request.output_tokens),)
@@ -128,7 +128,7 @@ class Slots:
 
 
 class _Away:
-    """Prompts in the host's memory, of so many tokens together: the one that was put there first goes first."""
+    """Prompts in the host's memory, up to a number of tokens: the first one in is the first one out."""
 
     __slots__ = ("_alike", "_most", "_number", "_order", "_tokens")
 
@@ -160,7 +160,7 @@ class _Away:
             self._remove(next(iter(self._order)))
 
     def best(self, had: Prompt, asked: Prompt) -> Prompt:
-        """Taken out: the prompt that begins more like the new one than the slot's, and of which more is of use."""
+        """Take out the prompt that begins more like the new one than the slot's, and of which more is of use."""
         best, same, number = had, had.alike(asked), 0
         share = same / had.tokens if had.tokens else 0.0
         for other, held in self._alike.get(asked.pieces[0][0], {}).items():

@@ -42,7 +42,7 @@ _ADAPTERS, _PICTURES = 3**0.5, 7**0.5  # irrational, and other than the one of c
 
 
 class RequestSource:
-    """`next_s` is when the next request comes; `take` gives it. `ended` makes those that waited for an end.
+    """`next_s` is the time of the next request; `take` gives it. `ended` makes the requests that waited for an end.
 
     Several demands, one after the other, are the parts of one that would be too large as a whole: times go on.
     """
@@ -55,7 +55,7 @@ class RequestSource:
         self._coming = self._requests(parts if first is None else chain((first,), parts))
         self._kinds = kinds
         self._ready: list[tuple[float, int, SimulatedRequest]] = []
-        self._waiting: dict[int, list[_Waiting]] = {}  # by the number of a request: those that wait for its answer
+        self._waiting: dict[int, list[_Waiting]] = {}  # by the number of a request: the ones that wait for its answer
         self._strands: list[int] = []  # by request: all that wait for each other are one, and take one place
         self._left: Counter[int] = Counter()  # by strand: its requests that have not ended
         self._begun: set[int] = set()
@@ -89,7 +89,7 @@ class RequestSource:
         return chain((self._next,), self._coming)
 
     def ended(self, request: SimulatedRequest) -> None:
-        """Those that waited for its answer come nearer; where all of its strand have ended, its place is free."""
+        """Release the requests that waited for its answer; if all of its strand have ended, its place is free."""
         for waiting in self._waiting.pop(request.number, ()):
             waiting.left -= 1
             waiting.request.due = max(waiting.request.due, request.last + waiting.wait_s)
@@ -146,7 +146,7 @@ class RequestSource:
             start = due[-1] if due else start
 
     def _in_order(self, demand: Demand, number: int, due: list[float]) -> Iterator[SimulatedRequest]:
-        """Requests that wait for nobody; those that do are kept until their answers have come."""
+        """Requests that wait for nobody; the others are kept until their answers have come."""
         prompts, answers, talks = demand.prompt_tokens().tolist(), demand.output_tokens.tolist(), _Talks(demand, number)
         if self.waits:
             self._strands = demand.strands().tolist()
@@ -184,7 +184,7 @@ class RequestSource:
 
 
 class _Waiting:
-    """A request that waits for so many answers, and how long it comes after the last of them."""
+    """A request that waits for answers: how many are missing, and how long it comes after the last."""
 
     __slots__ = ("left", "request", "wait_s")
 
@@ -193,7 +193,7 @@ class _Waiting:
 
 
 class _Talks:
-    """What prompts of a demand have in common with others, from their first token on."""
+    """The beginnings that prompts of a demand share, from their first token on."""
 
     def __init__(self, demand: Demand, number: int) -> None:
         self._demand, self._number = demand, number

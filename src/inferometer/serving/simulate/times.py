@@ -30,14 +30,14 @@ class Speculation:
     """A draft of `length` tokens a step. What drafts reads the prompts too."""
 
     length: int
-    draft: EngineStep | None = None  # none: what drafts costs nothing, as tokens looked up in the prompt
+    draft: EngineStep | None = None  # none: the draft costs nothing, as tokens looked up in the prompt
 
 
 class Times(Protocol):
     """What a simulated engine asks of the cost model."""
 
     def decode(self, sequences: int, context: float) -> float:
-        """Seconds of one step that decodes so many sequences with so much cached on average."""
+        """Seconds of one step that decodes `sequences` with `context` cached tokens on average."""
         ...
 
     def mixed(self, chunks: Sequence[tuple[int, int]], sequences: int, context: float) -> float:
@@ -126,7 +126,7 @@ class StepTimes:
 class TimesApart:
     """Steps of several passes over the weights: one for each row of neighbouring slots that decode, and the prompts'.
 
-    Where nobody says which of the `slots` are busy (`following`), each choice of so many counts alike.
+    If it is not known which of the `slots` are busy (`following`), each choice counts alike.
     """
 
     def __init__(self, times: StepTimes, slots: int) -> None:
@@ -208,7 +208,7 @@ class GangTimes:
         return self._own.decode(sequences, context) + self._own.kernels * instead
 
     def _computed(self, heaviest: int, whole: int) -> int:
-        """Tokens that the experts compute: of all ranks, with what fills them up."""
+        """Tokens that the experts compute: of all ranks, padding included."""
         return self._ranks * heaviest if heaviest <= self._padded_up_to else whole
 
 

@@ -13,7 +13,7 @@ from typing import Any
 from inferometer.core.errors import DomainError, InferometerError
 from inferometer.core.frozen import frozen
 from inferometer.core.statistics import EIGHT_IN_TEN
-from inferometer.known.atlas.measurement import PublishedMeasurement, SetAside
+from inferometer.known.atlas import PublishedMeasurement, SetAside
 from inferometer.known.atlas.reading import read_atlas
 from inferometer.known.serving_costs import fitted_number, fitted_on
 from inferometer.measure.calibrate.priors.cases import has_device, is_described

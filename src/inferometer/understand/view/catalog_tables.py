@@ -11,9 +11,19 @@ from inferometer.core.device import Sourced
 from inferometer.core.dtypes import DTYPES, dtype
 from inferometer.core.errors import UnknownNameError
 from inferometer.core.frozen import frozen
-from inferometer.known.hardware import link, links
-from inferometer.known.places import grid, grids, instance, instances, pue, pues
-from inferometer.known.reference import dtype_facts, memory_level, memory_levels
+from inferometer.known import (
+    dtype_facts,
+    grid,
+    grids,
+    instance,
+    instances,
+    link,
+    links,
+    memory_level,
+    memory_levels,
+    pue,
+    pues,
+)
 from inferometer.understand.view.cards import Card, CitedSources, Fact
 from inferometer.understand.view.table import Column, ReportTable, cell_text
 

@@ -11,7 +11,7 @@ from inferometer.core.profile import OpTime, Profile
 
 if TYPE_CHECKING:
     from inferometer.measure.bench.compare import Comparison
-    from inferometer.predict.sweep.rows import Rows
+    from inferometer.predict.sweep import Rows
 
 _LISTS = {"samples_s", "layers"}
 _OP = tuple(entry.name for entry in fields(OpTime) if entry.name not in _LISTS)

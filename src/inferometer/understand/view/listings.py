@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from inferometer.core.workload import Precision
     from inferometer.formats.synth import Synthesised
     from inferometer.known.machine.health import Check
-    from inferometer.predict.memory.footprint import Footprint
+    from inferometer.predict import Footprint
     from inferometer.predict.memory.inventory import Inventory
 
 

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from inferometer.core.profile import Profile
-    from inferometer.known.atlas.measurement import AtlasSource, PublishedMeasurement
+    from inferometer.known.atlas import AtlasSource, PublishedMeasurement
     from inferometer.known.atlas.table import AtlasTable
     from inferometer.predict.published import BesidePublished
     from inferometer.predict.question import Question

@@ -5,8 +5,8 @@ from typing import Any
 
 from inferometer.core.device import Device, Sourced
 from inferometer.core.dtypes import DTYPES
+from inferometer.known import devices
 from inferometer.known.files import kept_in_cache, mark_of_catalog
-from inferometer.known.hardware import devices
 from inferometer.known.zoo import CatalogModel
 
 # Field → unit of its number, or None where it is text.

@@ -5,8 +5,8 @@ from typing import Any
 
 from inferometer.core.errors import InferometerError
 from inferometer.core.units import counted
+from inferometer.predict.sweep import Rows, RowSource
 from inferometer.predict.sweep.columns import COLUMNS, INPUTS, LOADING, RUNNING
-from inferometer.predict.sweep.rows import Rows, RowSource
 from inferometer.understand.view.cards import Card, View
 from inferometer.understand.view.phrases import interval_text
 from inferometer.understand.view.table import Column, ReportTable, columns, filled

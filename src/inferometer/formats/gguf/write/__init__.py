@@ -10,13 +10,18 @@ from inferometer.formats.gguf.write.file import (
     file_type,
     format_of,
     require_format,
+    turned,
     write,
+    write_tensors,
 )
 from inferometer.formats.gguf.write.metadata import architecture_row, metadata_of
 from inferometer.formats.gguf.write.names import WrittenTensor, targets
 from inferometer.formats.synth.files import Order, landing
 
-__all__ = ["FORMATS", "model_facts", "save"]
+__all__ = [
+    "FORMATS", "WrittenTensor", "architecture_row", "file_type", "format_of", "metadata_of", "model_facts", "save",
+    "targets", "turned", "write_tensors",
+]  # fmt: skip
 
 
 def save(order: Order) -> tuple[Path, ...]:

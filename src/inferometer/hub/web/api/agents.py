@@ -1,4 +1,4 @@
-"""The API of the fleet for agents: register, wait for a job, keep it, tell of it, bring its result.
+"""The API of the fleet for agents: register, wait for a job, keep it, report on it, bring its result.
 
 A token with the scope `agent` opens these and nothing else. An agent reads the files of the job that it has.
 """
@@ -49,7 +49,7 @@ class Facts(AgentBody):
 
 
 class Registration(AgentBody):
-    """What an agent says of its device. `now` is its clock, for the difference from ours.
+    """An agent's account of its device. `now` is its clock, for the difference from ours.
 
     `probes`: it can be asked to run the reference alone.
     """
@@ -137,7 +137,7 @@ def router(desk: FleetDesk) -> APIRouter:
 def _add_presence(api: APIRouter, desk: FleetDesk) -> None:
     @api.post("/register", responses={200: json_response()})
     def register(request: Request, said: Registration) -> Response:
-        """Register a device, or bring what is known of it up to date. `projects` are those it works for; null: all."""
+        """Register a device, or bring what is known of it up to date. It works for `projects`; null: all."""
         if said.protocol > PROTOCOL:
             raise HubError(400, "This agent is newer than the hub.", remedy="Upgrade Inferometer where the hub runs.")
         visitor = visitor_of(request)
@@ -193,7 +193,7 @@ def _add_presence(api: APIRouter, desk: FleetDesk) -> None:
 
     @api.post("/probe", responses={200: json_response()})
     def probe(request: Request, said: Probed) -> Response:
-        """What came of the reference that a device was asked for before it gets another job."""
+        """The result of the reference that a device has to measure before its next job."""
         device = desk.fleet.probed(desk.owned(request, said.device).name, said.reference_s)
         desk.dispatcher.forget(device.name)
         return answer(request, {"state": device.state, "reason": device.reason})
@@ -223,7 +223,7 @@ def _add_work(api: APIRouter, desk: FleetDesk) -> None:
 
     @api.post("/jobs/{job}/events", responses={200: json_response()})
     def tell(request: Request, job: PathId, told: Told) -> Response:
-        """What happens to a job, which is a sign of life too. Times are put right by the difference of the clocks."""
+        """A report on a job, which is a sign of life too. Times are corrected by the difference of the clocks."""
         desk.owned(request, told.device)
         skew = desk.skew_s(request, told.now)
         said = [(each.count, _event(each.event, skew)) for each in told.events]

@@ -1,4 +1,4 @@
-"""What the requests of the API share: what a name, a hash and an id may be, and how a body is read."""
+"""Types that the requests of the API share: names, hashes, ids, and the reading of bodies."""
 
 from typing import Annotated
 
@@ -16,12 +16,12 @@ PathId = Annotated[str, Path(pattern="^[0-9a-z]{12}$")]
 
 
 class Body(BaseModel):
-    """What a person or a program asks for: a misspelt field is refused."""
+    """The request of a person or a program: a misspelt field is refused."""
 
     model_config = ConfigDict(extra="forbid")
 
 
 class AgentBody(BaseModel):
-    """What an agent says: a newer one may say more."""
+    """A message of an agent: a newer one may have more fields."""
 
     model_config = ConfigDict(extra="ignore")

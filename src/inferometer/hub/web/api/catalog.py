@@ -39,7 +39,7 @@ _MOST_LISTED = 64
 
 
 def _taken(field: FieldOfQuestion) -> Any:
-    """Its type and what it is where it is not given, as a request has it."""
+    """Its type and its default, as in a request."""
     if field.takes == "switch":
         return bool, False
     if field.takes == "texts":
@@ -161,7 +161,7 @@ def _add_computations(api: APIRouter, rules: Rules) -> None:
 
 
 def _swept(lists: dict[str, list[Any]]) -> dict[str, Any]:
-    from inferometer.predict.sweep.run import sweep  # noqa: PLC0415 - as above
+    from inferometer.predict.sweep import sweep  # noqa: PLC0415 - as above
 
     models = [catalog_model(name) for name in lists["models"]]
     graphs = [model_graph(name) for name in models]

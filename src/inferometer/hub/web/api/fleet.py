@@ -200,7 +200,7 @@ def _add_jobs(api: APIRouter, desk: FleetDesk) -> None:
 
     @api.get("/jobs/{job}/document", responses={200: json_response()})
     def show_job_document(request: Request, job: PathId) -> Response:
-        """What was submitted: an inferometer.job document."""
+        """The submitted job: an inferometer.job document."""
         return answer(request, document(desk.seen(request).document(job)))
 
 
@@ -298,7 +298,7 @@ def _add_progress(api: APIRouter, desk: FleetDesk) -> None:
 
     @api.get("/jobs/{job}/result", responses={200: json_response()})
     def show_result(request: Request, job: PathId, *, fetched: bool = False) -> Response:
-        """What came of a job: an inferometer.job-result document. `fetched` says that its submitter has it then."""
+        """The result of a job: an inferometer.job-result document. `fetched` says that its submitter has it then."""
         row = desk.seen(request).job(job)
         result = desk.fleet.result(
             job, fetched=fetched and (row.user == user_of(request) or may(request, "owner", row.project))

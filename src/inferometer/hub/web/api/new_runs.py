@@ -1,4 +1,4 @@
-"""What the page of a new run asks before anything is measured: what a file is, and what each device would need for it.
+"""Questions of the page of a new run, before anything is measured: a file's format, and the time on each device.
 
 The job that it answers with is the one to submit, so that what was shown is what is measured.
 """
@@ -86,7 +86,7 @@ def router(desk: FleetDesk) -> APIRouter:
     def sort_out(
         request: Request, files: Annotated[list[ChosenFile], Field(min_length=1, max_length=10_000)]
     ) -> Response:
-        """What somebody chose as a model, before it is sent: its format, and which of the files belong to it."""
+        """The format of the files chosen as a model, before they are sent, and which of them belong to it."""
         found = sorted_out(files)
         # Now, and not when it is sent: a browser reads a file of 20 GB for minutes before it knows its hash.
         desk.uploads.require_at_most(sum(files[file["at"]].size_bytes for file in found["files"]))
@@ -103,7 +103,7 @@ def router(desk: FleetDesk) -> APIRouter:
 
     @api.post("/preview", responses={200: json_response()})
     def preview_job(request: Request, wish: Wish) -> Response:
-        """What would be measured: the model, the job to submit, and what each device should need for it."""
+        """A preview: the model, the job to submit, and the predicted time on each device."""
         founding(request, desk.fleet, wish.project)
         job = _job(wish)
         require_known(job)
@@ -144,7 +144,7 @@ def router(desk: FleetDesk) -> APIRouter:
         verb: Literal["calibrate", "load"],
         texts: Annotated[dict[Name, Annotated[str, Field(max_length=300)]], Field(max_length=20)],
     ) -> Response:
-        """What a form asks for: the job to submit, or the link to a load test that has begun."""
+        """The answer to a form: the job to submit, or the link to a load test that has begun."""
         return answer(request, _begun(desk, request, verb, texts))
 
     @api.post("/here", status_code=202, responses={202: json_response()})

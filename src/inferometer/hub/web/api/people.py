@@ -232,7 +232,7 @@ def _add_links(api: APIRouter, store: Store, rules: Rules) -> None:
 
     @api.post("/links", tags=["people"], status_code=201, responses={201: json_response()})
     def create_link(request: Request, wanted: NewLink) -> Response:
-        """Show a run, or a comparison, to whoever has the `link`, told this once. Writers of its project may."""
+        """Show a run, or a comparison, to everyone with the `link`, shown this once. Writers of its project may."""
         rows = [seen(request, store).row(run) for run in wanted.runs]
         for row in rows:
             require_role(request, "writer", row.project)

@@ -33,7 +33,7 @@ _CLOCKS_S = 60.0  # that the provider's clock may differ from ours
 
 @frozen
 class Attempt:
-    """What a browser takes along while its user is at the provider; it comes back with them, in a cookie."""
+    """A sign-in under way: a cookie of the browser while its user is at the provider."""
 
     state: str
     nonce: str

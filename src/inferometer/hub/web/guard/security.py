@@ -387,7 +387,7 @@ def session_text(request: Request, rules: Rules) -> str:
 
 
 def _credential(request: Request, rules: Rules) -> tuple[Literal["token", "session"], str]:
-    """What was sent to be known by. A program's word goes before a cookie."""
+    """The credential of a request: a program's header goes before a cookie."""
     authorization = request.headers.get("authorization", "")
     if authorization:
         return "token", authorization[7:].strip() if authorization[:7].lower() == "bearer " else authorization

@@ -12,8 +12,8 @@ from inferometer.core.errors import UnitError
 from inferometer.core.units import format_quantity, parse_quantity
 from inferometer.hub.web.pages.predictions import field_groups, name_lists
 from inferometer.known import device, devices, models
+from inferometer.known.atlas import QUANTITIES
 from inferometer.known.atlas.looking import atlas
-from inferometer.known.atlas.measurement import QUANTITIES
 from inferometer.known.atlas.shipped import known_models, load, own_datasets, shipped_datasets, source_named
 from inferometer.known.atlas.table import AtlasTable
 from inferometer.known.files import row_named

@@ -12,8 +12,8 @@ from inferometer.core.units import format_quantity
 from inferometer.hub.web.pages.run import shown_table
 from inferometer.measure.bench.compare import Comparison, compare
 from inferometer.understand.changes import changes_between, sentence_of
+from inferometer.understand.view.charts import difference_chart
 from inferometer.understand.view.charts.render import COLOURS
-from inferometer.understand.view.charts.samples import difference_chart
 from inferometer.understand.view.measured import comparison_table, metric_row, verdict_text
 from inferometer.understand.view.page import facts_of
 from inferometer.understand.view.phrases import formats_of
@@ -172,7 +172,7 @@ def _matrix(comparisons: Sequence[Comparison]) -> list[dict[str, Any]]:
 
 
 def differing_facts(runs: Sequence[Run]) -> list[tuple[str, list[str]]]:
-    """What was asked for and what it ran on, where the runs differ in it: a value for each run."""
+    """Settings and surroundings in which the runs differ: a value for each run."""
     facts = [
         {**facts_of(profile), **{f"with {name}": str(value) for name, value in run.parameters.items()}}
         for run in runs

@@ -146,7 +146,7 @@ class FleetPages:
 
 
 def device_choices(fleet: Fleet, devices: Sequence[FleetDevice]) -> list[dict[str, Any]]:
-    """What somebody chooses a device by, before anything is predicted for it."""
+    """Facts for choosing a device, before anything is predicted for it."""
     waiting, grades, now = fleet.jobs(states=("queued",), limit=_WAITING), fleet.grades(), fleet.now()
     rows = []
     for device in devices:
@@ -162,7 +162,7 @@ def device_choices(fleet: Fleet, devices: Sequence[FleetDevice]) -> list[dict[st
 
 
 def standing(device: FleetDevice, now: float) -> tuple[str, str]:
-    """What to say of it in a word, and in which tone."""
+    """A device's state in a word, and its tone."""
     if device.state != "ready":
         return device.state, "bad" if device.state == "quarantined" else "quiet"
     if device.away(now):

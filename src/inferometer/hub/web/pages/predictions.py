@@ -1,4 +1,4 @@
-"""What the hub predicts: one model on one device at a time, from names of the catalog and the command's flags."""
+"""Predictions of the hub: one model on one device at a time, from names of the catalog and the command's flags."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ from inferometer.hub.web.rendering import render_template
 from inferometer.store.store import Store
 from inferometer.store.values import SORTS, Filter, RunRow
 from inferometer.understand.view.cards import device_card
-from inferometer.understand.view.charts.samples import RUN_METRICS, run_trend
+from inferometer.understand.view.charts import RUN_METRICS, run_trend
 from inferometer.understand.view.drawing import dataflow_svg, layers_svg
 from inferometer.understand.view.runs import machine_names
 
@@ -228,7 +228,7 @@ def json_answer(value: Any) -> Response:
 
 
 class RunParts:
-    """What the page of a run loads after it is shown: of a run by its name, or of the one that a link shows."""
+    """The parts of a run's page that load after it is shown: of a run by its name, or by a share link."""
 
     def __init__(self, store: Store) -> None:
         self._store, self._cache = store, RunCache(store)
@@ -343,7 +343,7 @@ class Pages(RunParts):
         return html_page("run.html", "runs", row=row, **changing, **values)
 
     def _log(self, run: Run) -> str | None:
-        """The end of what a run said, where it left nothing else."""
+        """The end of a run's log, if the run left nothing else."""
         if not any(artifact.name == "log.txt" for artifact in run.artifacts):
             return None
         try:
@@ -466,7 +466,7 @@ class Pages(RunParts):
 
 
 def _editable(row: RunRow) -> dict[str, Any]:
-    """What the page needs to change a run."""
+    """The values that the page needs to change a run."""
     return {"name": row.name, "tags": row.tags, "note": row.note, "project": row.project}
 
 

@@ -29,7 +29,7 @@ _LOOKED_AT = 50  # runs, to find the last one of the same
 
 
 def run_values(run: Run, profile: Profile, metrics: Sequence[Metric] = ()) -> dict[str, Any]:
-    """What the page shows. A load test has a page of its own kind: levels and requests instead of phases and layers."""
+    """The values on the page. That of a load test has levels and requests instead of phases and layers."""
     page = page_of(profile, roofs_of(profile))
     return {
         "run": run,
@@ -43,7 +43,7 @@ def run_values(run: Run, profile: Profile, metrics: Sequence[Metric] = ()) -> di
 
 
 def page_values(page: PageView) -> dict[str, Any]:
-    """What the templates read of a page; tables as text."""
+    """The values that templates read; tables as text."""
     load = page.load and {
         **{field.name: getattr(page.load, field.name) for field in fields(page.load)},
         "levels": shown_table(page.load.levels),

@@ -255,7 +255,7 @@ class ServingPages:
 
 
 def asked_texts(query: QueryParams, fields: tuple[ServingField, ...]) -> dict[str, str]:
-    """What each field holds: the address's, or at the first look what it is filled with. Of one way, no other."""
+    """The value of each field: the address's, or a default at the first look. Only one way of loading is filled."""
     if not query:
         return {field.name: field.default for field in fields}
     texts = {field.name: query.get(field.name, "").strip()[:_LONGEST] for field in fields}

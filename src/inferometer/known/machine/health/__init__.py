@@ -14,19 +14,26 @@ from inferometer.known.machine.detect.host import Host
 from inferometer.known.machine.detect.machine import Machine
 from inferometer.known.machine.health import clocks, cpu, resources, surroundings
 from inferometer.known.machine.health.check import Bearing, Check, Topic, Verdict
+from inferometer.known.machine.health.cpu import cpu_seconds, process_shares
 from inferometer.known.machine.health.host_calls import host_call_s
-from inferometer.known.machine.health.readings import Absent, Counters, Readings, State
+from inferometer.known.machine.health.readings import Absent, Counters, Readings, State, UnreadableError
 
 __all__ = [
     "CHECKS",
     "Absent",
     "Check",
+    "Counters",
     "Overall",
     "Readings",
+    "State",
     "Topic",
+    "UnreadableError",
     "Verdict",
+    "cpu_seconds",
+    "host_call_s",
     "judge",
     "overall",
+    "process_shares",
     "read_counters",
     "read_state",
     "take",

@@ -114,7 +114,7 @@ def _names(op_class: str, decoders: Calibration) -> list[str]:
 
 
 def without_decoders(calibration: Calibration) -> Calibration:
-    """What `joined` had of networks: where another calibration starts from, which fits its decoders anew."""
+    """The network part of `joined`: another calibration starts from it, and fits its decoders anew."""
     if "kernel.decode" not in calibration.overheads:
         return calibration
     return replace(
@@ -251,7 +251,7 @@ def _steps_may_tell(subject: CalibrationSubject, steps: Sequence[StepPoint], bas
     """Whether what ops take is looked for in whole steps too, though they were timed: in those of language models.
 
     Their layers are all alike, so that few numbers explain them, and a kernel that is timed alone has less to read from
-    memory than inside a model. A base decides for those that come after it. Steps that may wait for a host tell less.
+    memory than inside a model. A base decides for its successors. Steps that may wait for a host tell less.
     """
     if base is not None:
         return base.environment.get(_TOLD_BY) == _STEPS
@@ -264,7 +264,7 @@ def _waits(subject: CalibrationSubject) -> bool:
 
 
 def _off(calibration: Calibration) -> float:
-    """What whole steps are off by, over all phases: the geometric mean."""
+    """The error of whole steps over all phases: the geometric mean."""
     spreads = [log(value) for name, value in calibration.residuals.items() if name.startswith("step.")]
     return fmean(spreads) if spreads else 0.0
 
@@ -276,7 +276,7 @@ def _assembled(
     base: Calibration | None,
     told: StreamFit | None = None,
 ) -> Calibration:
-    """The calibration from timed points of ops, on top of `base`; `told` is what whole steps say of the ops instead."""
+    """The calibration from timed points of ops, on top of `base`; `told` are the ops' times by whole steps instead."""
     if base is None:
         calibration, start, before = *_from_points(subject, points), None
     else:
@@ -312,7 +312,7 @@ def _with_steps(
 
 
 def _told_points(subject: CalibrationSubject, points: Sequence[OpPoint], told: StreamFit) -> list[OpPoint]:
-    """Points of the ops that whole steps told of, in place of those that were timed; readings of other things stay."""
+    """Points by whole steps in place of the timed ones of the same ops; other readings stay."""
     others = [point for point in points if not point.floor_s > 0 and point.op not in told.overheads]
     return others + points_from(told, device_rates(subject.device, subject.device.peaks.keys()))
 
@@ -324,7 +324,7 @@ def _tabled(subject: CalibrationSubject, points: Sequence[OpPoint], steps: Seque
 
 
 def _from_points(subject: CalibrationSubject, points: Sequence[OpPoint]) -> tuple[Calibration, dict[str, float]]:
-    """What the points say by themselves, and the overheads that the fit of whole steps starts from."""
+    """A calibration from points alone, and the overheads that the fit of whole steps starts from."""
     overheads = overheads_of(points)
     fitted = fit_points(points, kernel_s=overheads.get("kernel", 0.0))
     calibration = _calibration(subject, points, (*fitted, *_inside_others(subject, fitted)), overheads)
@@ -332,7 +332,7 @@ def _from_points(subject: CalibrationSubject, points: Sequence[OpPoint]) -> tupl
 
 
 def _inside_others(subject: CalibrationSubject, fitted: Sequence[Fitted]) -> tuple[Fitted, ...]:
-    """What runs inside other ops, where no point tells it: the files of such an engine have it in those ops already.
+    """Ops that run inside others and have no point: in this engine's files the others' times include them.
 
     Their times contain it. By the table of ops that run alone it would be counted again.
     """

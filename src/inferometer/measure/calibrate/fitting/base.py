@@ -280,7 +280,7 @@ def base_overheads(
 
 
 def base_note(base: Calibration, classes: Sequence[BaseClass]) -> str:
-    """What the calibration has from its base, and what changed."""
+    """A note about the parts that come from the base, and the ones that changed."""
     names = {entry.fitted.table.op_class: entry for entry in classes}
     # A shift that is 0 % as it would be written is none to tell of.
     changed = [_change(name, entry) for name, entry in names.items() if entry.new or round(100 * abs(entry.shift)) > 0]

@@ -103,7 +103,7 @@ def fit_points(points: Iterable[OpPoint], *, kernel_s: float = 0.0, stream: str 
 def class_for(classes: tuple[str, ...]) -> str:
     """Of an op's classes, the one whose table its point goes into.
 
-    Attention has a table for each phase and path, small ops one for those that are fused and one for the plain of them.
+    Attention has a table for each phase and path, small ops one for fused and one for plain ones.
     """
     name = classes[-1]
     if FUSED in classes:
@@ -292,6 +292,6 @@ def doubts(fitted: Fitted | None, shapes: Sequence[Mapping[str, float]], points:
 
 
 def predicted_seconds(fitted: Fitted, point: OpPoint, kernel_s: float) -> float:
-    """What the table predicts for a point."""
+    """The table's prediction for a point."""
     share = interpolate(fitted.table, point.axes)
     return float(point.floor_s / share + kernel_s * point.launches)

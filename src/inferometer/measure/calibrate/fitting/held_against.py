@@ -73,7 +73,7 @@ def without_worse_tables(
 def _prior_seconds(
     subject: CalibrationSubject, bare: Calibration, steps: Sequence[StepPoint]
 ) -> dict[tuple[str, str, str], float]:
-    """What the prior says of each op of the steps, by probe, workload and op; `bare` has no tables."""
+    """The prior's seconds of each op of the steps, by probe, workload and op; `bare` has no tables."""
     seconds: dict[tuple[str, str, str], float] = {}
     for step in middle_steps(steps):
         plan = plan_of(subject, step, bare)
@@ -90,7 +90,7 @@ def _prior_seconds(
 
 @frozen
 class HeldAgainst:
-    """What whole steps are off by, by phase, as standard deviations of logarithms.
+    """The errors of whole steps by phase, as standard deviations of logarithms.
 
     `now` is from the calibration with the model of each step left out, `before` from what was known before it.
     """
@@ -164,7 +164,7 @@ def _errors(
 
 
 def _beside_others(errors: Mapping[str, Sequence[float]], spread: float) -> list[float]:
-    """What each model is off by from what a calibration makes of the others: it was not there when they were asked."""
+    """Each model's error in a calibration of the others, which has not seen it."""
     means = {model: fmean(of_model) for model, of_model in errors.items()}
     return [
         mean - stranger_to({other: means[other] for other in means if other != model}, spread).shift
@@ -173,7 +173,7 @@ def _beside_others(errors: Mapping[str, Sequence[float]], spread: float) -> list
 
 
 def _left_out(errors: Mapping[str, Sequence[float]]) -> list[float]:
-    """What each model is off by from what the others share."""
+    """Each model's error beside the factor that the others share."""
     means = [fmean(of_model) for of_model in errors.values()]
     return [(mean - fmean(means)) * len(means) / (len(means) - 1) for mean in means]
 

@@ -39,7 +39,7 @@ _BUSY = 0.7  # of a step that the device works: if it is less, the step may wait
 _FAR = 2.0  # in units of noise: larger errors pull no harder
 _STRAY = 2.33  # in units of freedom: 98 in 100 factors are nearer; one further off explains something not modelled
 _MINOR = 0.15  # of the ops of steps that have it: a class of less that strays took the blame for others, and is dropped
-_WORSE = 1.1  # times what ops alone are off by: a fit that is further off for left-out models is not kept
+_WORSE = 1.1  # times the error of ops alone: a fit with a larger error for left-out models is not kept
 
 
 @frozen
@@ -62,7 +62,7 @@ class WholeStep:
 
 @frozen
 class StepBase:
-    """What an earlier calibration found of whole steps: a fit starts there, instead of at factors of 1.
+    """An earlier calibration's fit of whole steps: a fit starts there, instead of at factors of 1.
 
     `residuals` (`step.PHASE`, `host`) say how far single steps were off then: such errors are chance, and move little.
     """
@@ -91,7 +91,7 @@ _NOTHING = StepBase(factors={}, residuals={}, steps=0.0)
 
 @frozen
 class StepFit:
-    """What the fit found: `factors` by class, `overheads` in seconds (kernel, host, step), residuals by phase.
+    """The result of the fit: `factors` by class, `overheads` in seconds (kernel, host, step), residuals by phase.
 
     Phases whose fit makes no sense are `left` out: their ops stay as they were measured alone.
     """
@@ -354,19 +354,19 @@ def _moved(steps: Sequence[WholeStep], factors: Mapping[str, float], base: StepB
 
 
 def _felt(steps: Sequence[WholeStep], name: str, factor: float) -> float:
-    """What a factor does to its class: below some value ops are at their bounds, and less would change nothing."""
+    """The effective factor of a class: below some value its ops are at their bounds, and less changes nothing."""
     parts = [(step.parts[name], step.least.get(name, 0.0)) for step in steps if step.parts.get(name)]
     return max(factor, float(np.median([least / seconds for seconds, least in parts]))) if parts else factor
 
 
 def _share(steps: Sequence[WholeStep], name: str) -> float:
-    """What a class takes of the ops of the steps that have it, at the median."""
+    """The share of a class in the steps that have it, at the median."""
     shares = [step.parts[name] / sum(step.parts.values()) for step in steps if step.parts.get(name)]
     return float(np.median(shares)) if shares else 0.0
 
 
 def _residual_name(step: WholeStep) -> str:
-    """Mixtures of experts are off by more than dense models, and say nothing about those."""
+    """Mixtures of experts have larger errors than dense models, and say nothing about them."""
     mixed = any(name.partition(".")[0] == "experts" for name in step.parts)
     return f"step.{step.phase}.experts" if mixed else f"step.{step.phase}"
 

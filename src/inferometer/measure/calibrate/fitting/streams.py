@@ -48,7 +48,7 @@ class StepWorks:
 
 @frozen
 class StreamFit:
-    """What was found: times the seconds at the peaks, by class and stream, and seconds of a kernel and of a step."""
+    """The fit: factors on the seconds at the peaks, by class and stream, and seconds of a kernel and of a step."""
 
     times: Mapping[str, float]
     overheads: Mapping[str, float]
@@ -110,7 +110,7 @@ def points_from(streams: StreamFit, rates: Mapping[str, float]) -> list[OpPoint]
 def left_out_fit(
     streams: StreamFit, tabled: Callable[[StreamFit, Sequence[StepPoint]], Sequence[WholeStep]]
 ) -> StepFit:
-    """What whole steps are off by, each model left out in turn: of the numbers, and of the tables made of them.
+    """The errors of whole steps, each model left out in turn: of the numbers, and of the tables made of them.
 
     `tabled` has steps as the tables of some streams price them. Ops take inside models what the tables say: no other
     factors.

@@ -1,4 +1,4 @@
-"""What a calibration is of: the device, the engine and the circumstances; and the steps measured on it, as plans."""
+"""The subject of a calibration: device, engine and circumstances, and the steps measured on it, as plans."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 @frozen
 class CalibrationSubject:
-    """What was measured: the device as it is priced, the runtime's effects, and the circumstances."""
+    """The device as it is priced, the runtime's effects, and the circumstances of the measurement."""
 
     device: Device
     runtime: RuntimeEffects
@@ -35,14 +35,14 @@ class CalibrationSubject:
     threads: int | None = None
     host_call_s: float | None = None
     source: str = "inferometer calibrate"
-    reached: bool = False  # the device's peaks are those that probes reached: its row states none
+    reached: bool = False  # the device's peaks were reached by probes: its row states none
 
     def sourced(self, value: float, note: str | None = None) -> Sourced:
         return Sourced(value=value, origin="calibrated", source=self.source, date=self.created[:10], note=note)
 
 
 def workload_of(subject: CalibrationSubject, step: StepPoint) -> Workload:
-    """What a step was measured with, in the formats that the engine has at the step's."""
+    """The workload of a step, in the engine's formats for the step's."""
     precision = formats_of(subject.runtime.name, step.dtype)
     return Workload(batch=step.batch, prompt=step.query, image=step.image, precision=precision)
 

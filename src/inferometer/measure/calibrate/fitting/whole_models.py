@@ -1,4 +1,4 @@
-"""Whole models that were measured beside probes: kept out of the fit, they show what it is off by.
+"""Whole models measured beside probes: kept out of the fit, they show its error.
 
 Probes are timed at their best moments in the calibrator's process, models as `profile` times them. What that makes of
 an engine on a machine is much alike for all models (`predict.basis.learned`), and it is no habit of single classes of
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from inferometer.core.calibration import Calibration
 
-FEWEST = 3  # models that show what others are off by: of fewer, chance decides
+FEWEST = 3  # models that show the error of others: with fewer, chance decides
 
 
 def models_apart(

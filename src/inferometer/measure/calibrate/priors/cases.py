@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from inferometer.core.engine import RuntimeEffects
-    from inferometer.known.atlas.measurement import PublishedMeasurement
+    from inferometer.known.atlas import PublishedMeasurement
     from inferometer.predict.work.prepare import PreparedWork
 
 
@@ -79,7 +79,7 @@ class CaseReading:
 
 @frozen
 class _Asked:
-    """What rows must share to be counted together."""
+    """The fields that rows must share to be counted together."""
 
     model: str
     image: int | None
@@ -375,7 +375,7 @@ class _Ops:
 
 
 def variants_of(row: PublishedMeasurement, older: frozenset[str] = frozenset()) -> tuple[str, ...]:
-    """What a published row says of how it ran, beyond what a question can: only where it is not the usual."""
+    """Settings of a published row beyond those of a question, if they are unusual."""
     stated = {f"{name}={row.settings[name]}" for name in _VARIANTS if name in row.settings} - _USUAL
     threads = row.settings.get("threads")
     if threads is not None and row.unit == "cpu":

@@ -38,7 +38,7 @@ class HierarchyLevel:
 
     @property
     def pool(self) -> str:
-        """What its variance is known by."""
+        """The pool that its variance belongs to."""
         return pool_of(self.kind, self.unit)
 
 
@@ -55,7 +55,7 @@ class Hierarchy:
     variances: dict[str, Any]
     weights: Any  # of each case
     noise: Any  # of each leaf
-    pools: Any = None  # of each leaf: the number of those that scatter alike; None: all do
+    pools: Any = None  # of each leaf: the number of its pool, whose leaves scatter alike; None: one pool
     offsets: Any = 0.0  # of each case: the effect of its model
     information: Any = None  # [leaves, parameters, parameters]
     pull: Any = None  # [leaves, parameters]

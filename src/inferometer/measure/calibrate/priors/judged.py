@@ -26,7 +26,7 @@ from inferometer.predict.price.deviations import (
 )
 
 if TYPE_CHECKING:
-    from inferometer.known.atlas.measurement import PublishedMeasurement
+    from inferometer.known.atlas import PublishedMeasurement
 
 DEVICE_OUT, FAMILY_OUT, MAKER_OUT, MODEL_OUT, BOTH_OUT, SOURCE_OUT, FEW, SEEN = (
     "device left out", "family left out", "engine's rows of the maker left out", "model left out",
@@ -147,7 +147,7 @@ def way_of(device_seen: bool, model_seen: bool) -> str:
 
 
 def effect_on(case: StackCase) -> ModelEffect:
-    """What its model takes over what its work says."""
+    """The time of its model over the time of its work."""
     standing = known_unit(case.standing, tokens=case.tokens)
     return model_effect(case.model, standing, case.quantity, lambda: case.features)
 

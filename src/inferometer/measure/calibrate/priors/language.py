@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
     from inferometer.core.device import Device
     from inferometer.core.engine import EngineDescriptor
-    from inferometer.known.atlas.measurement import PublishedMeasurement
+    from inferometer.known.atlas import PublishedMeasurement
 
 QUANTITIES = frozenset({"prefill", "decode", "request", "tokens"})
 _TYPICAL_CONTEXT = 256  # of a chat, where a table states none
@@ -56,7 +56,7 @@ class Steps:
 
 
 def steps_of(row: PublishedMeasurement, reads: int | None = None) -> tuple[Steps, ...]:
-    """The steps that a row's seconds are the time of. An engine that `reads` so many tokens at a time pads the last."""
+    """The steps whose time a row's seconds are. An engine that `reads` a number of tokens at a time pads the last."""
     before, prompt, generate = row.context or 0, row.prompt or 0, row.generate or 0
     if row.quantity == "decode":
         unstated = row.context is None and row.generate is None
@@ -131,7 +131,7 @@ def _not_asked(row: PublishedMeasurement) -> str | None:  # noqa: PLR0911 - one 
 
 
 def _pipelined(row: PublishedMeasurement) -> float:
-    """What a prompt takes through cards that each hold some of the layers, of what one card would take for all.
+    """The time of a prompt through cards that each hold some layers, over the time of one card with all layers.
 
     Its parts go from card to card: the last card is done with m parts when the first would have done m + n − 1.
     """
@@ -225,7 +225,7 @@ def _part(layout: Layout, plan: PricePlan, batch: int, step: Steps) -> dict[str,
 
 
 def variants_of(row: PublishedMeasurement) -> tuple[str, ...]:
-    """What a published row says of how it ran, beyond what a question can."""
+    """Settings of a published row beyond those of a question."""
     stated = {f"{name}={row.settings[name]}" for name in _VARIANTS if name in row.settings}
     backend = row.settings.get("backend", "").casefold()
     if "vulkan" in backend:

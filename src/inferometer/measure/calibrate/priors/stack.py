@@ -46,7 +46,7 @@ class StackCase:
 
     @property
     def quantity(self) -> str:
-        """What is timed; where tokens are, the later phase that it has ops of."""
+        """The timed quantity; for tokens, the later phase that it has ops of."""
         if self.tokens:
             return "decode" if any(FITTED[place].endswith(".decode") for place in set(self.classes)) else "prefill"
         return "stream" if any(variant.startswith("stream") for variant in self.standing.variants) else "forward"

@@ -59,7 +59,7 @@ def converter_to(formats: Iterable[str]) -> PrepareStep | None:
 
 
 def source_of(step: PrepareStep) -> str | None:
-    """What a step's probes are written as."""
+    """The file format of a step's probes."""
     return next((kind for kind in (WRITTEN, EXPORTED) if kind in step.takes), None)
 
 

@@ -156,7 +156,7 @@ _MAKING_S = 6.0  # for the least, and as many more for more
 
 
 def steps_to(formats: Collection[str]) -> dict[str, PrepareStep]:
-    """What makes folders of these formats of a checkpoint, by the format that it leaves the weights in."""
+    """The tools that make folders of these formats of a checkpoint, by the format of the weights they write."""
     ours = [step for step in STEPS if SOURCE in step.takes and step.gives in formats]
     return {step.changes.get("weights", _PLAIN): step for step in ours}
 

@@ -111,7 +111,7 @@ class MachinePace:
         return step.beside_s <= FAST * self.fastest_s
 
     def felt(self, step: Timed) -> float:
-        """What a step would take at the fastest pace, divided by what it took."""
+        """The time of a step at the fastest pace, divided by its actual time."""
         slower = min(max(1.0, step.beside_s / self.fastest_s), _SLOWEST)
         return float(slower**-_FELT)
 
@@ -145,7 +145,7 @@ def usual_seconds(steps: Sequence[Timed], *, threads: int) -> float:
 
 
 def steady_seconds(steps: Sequence[Timed], pace: MachinePace, *, threads: int) -> float:
-    """What a step takes on a fast, undisturbed machine. With one thread, its process's clock leaves out interruptions.
+    """The time of a step on a fast, undisturbed machine. With one thread, its process's clock leaves out interruptions.
 
     If no step counts, it is estimated from those beside which the piece took least, corrected for the pace.
     """

@@ -148,7 +148,7 @@ def _reading(kernel: Kernel, good: Sequence[int], steps: int) -> Kernel:
 
 
 def order_of(runtime: Runtime, target: Target, graph: Graph, workload: Workload) -> MeasureOrder:
-    """What a session is fed: the workload's shapes, random numbers, and ids that the tables have."""
+    """A session's inputs: the workload's shapes, random numbers, and ids that are in the tables."""
     binding = bind(graph, workload)
     return MeasureOrder(
         runtime=runtime.name,
@@ -176,7 +176,7 @@ _BESIDES = frozenset({"vector", "indexing"})
 class PricedProbe:
     """The ops of a graph at one workload as they would be priced, by the name of each of their repetitions.
 
-    `entries` are all of them, equal ones once with their count, and those that the engine stores as one matrix too.
+    `entries` are all of them, equal ones once with their count, and the ones that the engine stores as one matrix.
     """
 
     works: Mapping[str, OpWork]

@@ -98,7 +98,7 @@ class TorchReadings:
             return call
 
         if name == "kernel":
-            # so many that the replay's start does not show
+            # enough of them to hide the replay's start
             seconds = self.clock.replayed(chain(200), calls=200).seconds
         elif name == "step":
             seconds = self.clock.replayed(chain(1), wall=True).seconds

@@ -7,8 +7,8 @@ import numpy as np
 
 from inferometer.core.errors import DomainError
 from inferometer.core.units import counted, format_quantity
+from inferometer.predict.sweep import Rows, RowSource
 from inferometer.predict.sweep.columns import COLUMNS, HIGHER_IS_BETTER, INPUTS, column_named, unit_of
-from inferometer.predict.sweep.rows import Rows, RowSource
 from inferometer.predict.sweep.table import RowsPart
 from inferometer.understand.view.charts.render import (
     COLOURS,
