@@ -227,9 +227,9 @@ def test_the_first_instances_are_as_those_after_them():
     for wrong in ({}, {"width": 1, "depth": 2}, {"width": 1, "derived": 3}):
         with pytest.raises(TypeError, match="argument"):
             _made(frozen)(**wrong)
-    for given in ({}, {"width": 1}):
+    for more in ({}, {"width": 1}):
         with pytest.raises(TypeError, match="positional"):
-            _made(frozen)(1, **given)
+            _made(frozen)(1, **more)
 
 
 def test_it_does_not_inherit_from_another():
