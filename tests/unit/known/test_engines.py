@@ -54,7 +54,7 @@ def test_an_unknown_runtime_is_an_error_that_names_the_known_ones():
         ('title = "A"\ngpu = { kernel = "1 us" }', "has no source"),
         *(
             (f'title = "A"\narm = {{ {key} = "x" }}', f"engines.abacus.arm.{key}: is not a known key.")
-            for key in ("name", "overheads", "sets", "title")
+            for key in ("name", "overheads", "sets", "opens")
         ),
         ('opens = ["x"]', "title is missing"),
     ],
