@@ -170,6 +170,28 @@ def test_a_series_with_holes_is_judged_by_what_there_is_and_says_so(store, measu
     assert not any("days older" in note for note in watch(store=store).notes)
 
 
+@pytest.mark.parametrize(("days", "told"), [(13, False), (15, True)])
+def test_a_fortnight_without_a_run_is_a_hole(store, measured, days, told):
+    keep(store, measured, BEFORE[:1])
+    with closing(sqlite3.connect(store)) as database, database:
+        database.execute("UPDATE runs SET created_us = created_us - ?", (days * 86_400 * 10**6,))
+    keep(store, measured, BEFORE[1:2])
+    notes = (f"The run before is {days} days older.",) if told else ()
+    assert watch(store=store).notes == notes
+
+
+def test_what_is_measured_in_turns_is_not_predicted(measured, monkeypatch):
+    other, asked = replace(measured, runtime="other"), []
+
+    def pair(*requests, **more):
+        asked.append((requests, more))
+        return SimpleNamespace(profile=measured), SimpleNamespace(profile=other)
+
+    monkeypatch.setattr("inferometer.api.measurements.measure_pair_and_judge", pair)
+    assert watching._in_turns("baseline", "request") == (measured, other)
+    assert asked == [(("baseline", "request"), {"predict": False})]
+
+
 def test_the_command_tags_the_run_writes_the_badge_and_ends_with_one_only_when_confirmed(
     store, measured, answered, tmp_path
 ):
