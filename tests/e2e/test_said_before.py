@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import subprocess
 import sys
@@ -9,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from inferometer.cli import said_before
 from inferometer.cli.said_before import mark_of
 
 ASKED = ("predict", "mobilenet-v2", "--on", "raspberry-pi-5")
@@ -72,6 +74,37 @@ def test_whatever_an_answer_depends_on_makes_it_another_question(home, monkeypat
     assert mark_of(ASKED) == before
     change(home, monkeypatch)
     assert mark_of(ASKED) != before
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda patch: patch.setattr(said_before.time, "strftime", lambda form: f"tomorrow {form}"),
+        lambda patch: patch.setattr(said_before, "_width", lambda: 61),
+        lambda patch: patch.setattr(said_before.sys, "executable", "/other/python"),
+        lambda patch: patch.setattr(said_before.sys, "version", "4.0"),
+        lambda patch: patch.setattr(said_before, "stamp_of_ours", lambda: (1, 2, 3)),
+        lambda patch: patch.setattr(said_before.sys, "stdout", io.StringIO()),
+        lambda patch: patch.setattr(said_before.sys, "stderr", io.TextIOWrapper(io.BytesIO(), encoding="latin-1")),
+        lambda patch: patch.setenv("INFEROMETER_CONFIG", str(Path(__file__))),
+    ],
+)
+@pytest.mark.usefixtures("home")
+def test_another_day_terminal_or_python_makes_it_another_question(monkeypatch, change):
+    before = mark_of(ASKED)
+    change(monkeypatch)
+    assert mark_of(ASKED) not in {before, None}
+
+
+@pytest.mark.parametrize("variable", ["_", "OLDPWD", "SHLVL"])
+@pytest.mark.usefixtures("home")
+def test_what_a_shell_sets_anew_for_each_command_changes_no_answer(monkeypatch, variable):
+    marks = set()
+    for value in ("1", "SHLVL"):
+        monkeypatch.setenv(variable, value)
+        marks.add(mark_of(ASKED))
+    monkeypatch.setenv("SOMETHING", "OLDPWD")
+    assert (len(marks), mark_of(ASKED) in marks) == (1, False)
 
 
 def test_a_model_file_that_changed_makes_it_another_question_and_so_does_one_beside_it(home):

@@ -59,10 +59,8 @@ def _coded(kind: type) -> Plain:
     defs = _definitions(kind)
     profile = defs.get("Profile")
     if profile is not None:
-        workload = defs["Workload"]
-        for name in ("precision", "parallel"):
-            profile["properties"][name] = workload["properties"].pop(name)
-            workload["required"] = [field for field in workload.get("required", ()) if field != name]
+        for name in ("precision", "parallel"):  # no field of a workload is required
+            profile["properties"][name] = defs["Workload"]["properties"].pop(name)
         phase = defs["Phase"]["properties"]  # which lists its parts, each with its prediction beside it
         phase.pop("predicted_parts")
         phase["parts"] = {

@@ -216,6 +216,30 @@ def test_only_a_complete_run_is_verified_and_a_reference_that_fails_leaves_it_un
     assert measurements.measure_and_judge(ASKED, predict=False, reference="other").profile.verification is None
 
 
+def test_each_run_is_learned_from_and_kept_and_says_what_it_did_not_teach(monkeypatch):
+    told = Provenance(tool="t", version="1", created="c", notes=("before",))
+    odd, usual, bare = (replace(PLAIN, runtime=name, provenance=told) for name in ("odd", "usual", "bare"))
+    bare = replace(bare, provenance=None)
+    asked = []
+
+    def question(profile, *given, **more):
+        asked.append((profile.runtime, *given, more))
+        return f"of {profile.runtime}", ()
+
+    def learn(profile, behind):
+        assert behind == f"of {profile.runtime}"
+        return () if profile is usual else ("too slow",)
+
+    monkeypatch.setattr("inferometer.understand.judging.question_behind", question)
+    monkeypatch.setattr("inferometer.predict.basis.learned.learn_from", learn)
+    run = run_of(odd, usual, bare, sizes={"heads": 2})
+    taught = measurements._learned(run, "device", "roof")
+    noted = replace(odd, provenance=replace(told, notes=("before", "too slow")))
+    assert taught == replace(run, profiles=(noted, usual, bare))
+    more = {"roof": "roof", "sizes": {"heads": 2}}
+    assert asked == [(name, "graph", "device", more) for name in ("odd", "usual", "bare")]
+
+
 def test_a_pair_is_measured_in_turns_and_each_is_judged(order, monkeypatch):
     old, new = run_of(profile(device="local")), run_of(profile(device="gpu0"))
     seen = {}

@@ -79,6 +79,27 @@ def test_every_schema_of_a_command_is_tried_on_a_real_output():
     assert set(SCHEMAS) - set(COMMANDS.values()) == {"calibration", "job", "job-result", "load", "trace"}
 
 
+# What a document may come without; whatever else a schema names is promised.
+MAY_LACK = {
+    "profile": {"published"},
+    "run": {"kind", "started", "ended", "author", "note", "reason", "link", "metrics"},
+    "serving": {"published"},
+    "explanation": {"residual", "tried"},
+    "plan": {"candidates", "simulated", "rejected", "by_device", "front", "notes", "edge", "apart"},
+}
+OF_A_FIGURE = {"device", "model", "runtime", "version", "weights", "batch", "metric", "value", "unit", "source", "date"}
+
+
+@pytest.mark.parametrize("name", SCHEMAS)
+def test_all_that_a_schema_names_is_promised_but_for_what_is_written_here(name):
+    schema = schema_of(name)
+    whole = schema["items"] if name == "sweep" else schema
+    assert set(whole["properties"]) - set(whole["required"]) == MAY_LACK.get(name, set())
+    assert set(whole["required"]) <= set(whole["properties"])
+    if name == "atlas":
+        assert set(whole["properties"]["rows"]["items"]["required"]) == OF_A_FIGURE
+
+
 def test_a_document_that_lacks_what_is_promised_is_refused():
     printed = json.loads(im.encode(im.predict("resnet18", on="nvidia-l4")))
     validator = Draft202012Validator(schema_of("profile"))

@@ -7,15 +7,18 @@ import threading
 from contextlib import closing, suppress
 from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, HTTPServer
+from types import SimpleNamespace
 
 import pytest
 
 import inferometer as im
+from inferometer.api import watching
 from inferometer.api.watching import watch
 from inferometer.core.errors import DomainError, PlaceError
 from inferometer.hub.telling import badge_text, tell_alarm, write_badge
 from inferometer.store.recording import recording
-from inferometer.understand.series import Alarm
+from inferometer.store.values import Filter
+from inferometer.understand.series import Alarm, Suspicion
 
 
 @pytest.fixture(scope="module")
@@ -92,6 +95,47 @@ def test_a_series_is_of_one_branch_one_machine_and_one_workload(store, measured)
     assert watch(store=store, branch="fix", against="main").ratio == pytest.approx(0.2)
 
 
+ROW = {
+    "id": "a", "kind": "bench", "model": "m", "device": "d", "runtime": "r", "machine": "box", "machine_id": "7",
+    "batch": 1, "precision": "f32", "threads": 4, "workload": "w", "created": 9.0, "tpot_s": None, "latency_s": 1.0,
+    "disturbed": False,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "other", [{"kind": "load"}, {"batch": 2}, {"precision": "f16"}, {"threads": None}, {"workload": "v"},
+              {"id": "a"}, {"latency_s": None}, {"disturbed": True}], ids=str
+)  # fmt: skip
+def test_one_thing_that_differs_makes_a_run_one_of_another_series_or_none_to_be_held_against(other):
+    row = SimpleNamespace(**ROW)
+    assert watching._is_alike(SimpleNamespace(**{**ROW, "id": "b"}), row)
+    assert not watching._is_alike(SimpleNamespace(**{**ROW, "id": "b", **other}), row)
+
+
+def test_a_series_is_looked_up_by_what_all_its_runs_have():
+    row = SimpleNamespace(**ROW)
+    shared = {"model": "m", "device": "d", "runtime": "r"}
+    asked = {**shared, "machine": "7", "status": ("finished",), "until": 9.0}
+    assert watching._series_filter(row, "main") == Filter(**asked, tags=("branch:main",))
+    assert watching._series_filter(row, None) == Filter(**asked)
+    assert watching._key(row, "main") == {
+        **shared, "machine": "box", "machine_id": "7", "workload": "w", "precision": "f32", "branch": "main",
+    }  # fmt: skip
+    times = [watching._time(SimpleNamespace(tpot_s=token, latency_s=whole)) for token, whole in
+             ((0.1, 2.0), (None, 2.0), (None, None))]  # fmt: skip
+    assert times == [0.1, 2.0, 0.0]
+
+
+@pytest.mark.parametrize(
+    ("ratio", "runs", "words"),
+    [(1.25, 1, "this run is 25.0% slower than the 8 before"),
+     (0.9, 3, "the last 3 runs are 10.0% faster than the 8 before")],
+)  # fmt: skip
+def test_how_far_the_newest_runs_are_from_those_before_is_one_sentence(ratio, runs, words):
+    found = Suspicion(ratio=ratio, errors=5.0, noise=0.015, runs=runs, baseline=8, stands_out=True)
+    assert watching._apart(found) == f"{words}, and runs of this series lie 1.5% apart"
+
+
 def test_the_baseline_is_what_was_measured_since_the_last_change(store, measured):
     keep(store, measured, [*BEFORE, *(1.5 * time for time in BEFORE), 1.5])
     alarm = watch(store=store)
@@ -124,6 +168,28 @@ def test_a_series_with_holes_is_judged_by_what_there_is_and_says_so(store, measu
     assert "The run before is 30 days older." in alarm.notes
     keep(store, measured, [1.2])
     assert not any("days older" in note for note in watch(store=store).notes)
+
+
+@pytest.mark.parametrize(("days", "told"), [(13, False), (15, True)])
+def test_a_fortnight_without_a_run_is_a_hole(store, measured, days, told):
+    keep(store, measured, BEFORE[:1])
+    with closing(sqlite3.connect(store)) as database, database:
+        database.execute("UPDATE runs SET created_us = created_us - ?", (days * 86_400 * 10**6,))
+    keep(store, measured, BEFORE[1:2])
+    notes = (f"The run before is {days} days older.",) if told else ()
+    assert watch(store=store).notes == notes
+
+
+def test_what_is_measured_in_turns_is_not_predicted(measured, monkeypatch):
+    other, asked = replace(measured, runtime="other"), []
+
+    def pair(*requests, **more):
+        asked.append((requests, more))
+        return SimpleNamespace(profile=measured), SimpleNamespace(profile=other)
+
+    monkeypatch.setattr("inferometer.api.measurements.measure_pair_and_judge", pair)
+    assert watching._in_turns("baseline", "request") == (measured, other)
+    assert asked == [(("baseline", "request"), {"predict": False})]
 
 
 def test_the_command_tags_the_run_writes_the_badge_and_ends_with_one_only_when_confirmed(

@@ -3,6 +3,7 @@
 from collections import Counter
 from contextlib import nullcontext
 from dataclasses import replace
+from itertools import combinations
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -169,6 +170,21 @@ def test_a_calibration_elsewhere_asks_for_all_that_it_was_given(monkeypatch, tmp
     assert (place, work.job.runtime, work.job.options) == ("ssh://pi", "r", expected.job.options)
     assert run([*words, "--folder", str(tmp_path)]) == 2
     assert len(seen) == 1
+
+
+ONE_OF = {"--from": ("atlas",), "--all": (), "--show": (), "--forget": ("c",), "--cooling": ("r.csv",)}
+
+
+@pytest.mark.parametrize("pair", [*combinations(ONE_OF, 2)], ids=" ".join)
+def test_of_what_calibrate_does_one_is_asked_at_a_time(pair, capsys):
+    words = [word for name in pair for word in (name, *ONE_OF[name])]
+    assert run(["calibrate", *words]) == 2
+    assert f"{pair[0]} and {pair[1]} ask for different things" in capsys.readouterr().err
+
+
+def test_two_models_are_measured_in_turns_here_and_nowhere_else(capsys):
+    assert run(["profile", "resnet18", "--against", "resnet34", "--on", "ssh://pi", "--no-store"]) == 2
+    assert "on this machine only. Leave --on ssh://pi out." in capsys.readouterr().err
 
 
 def test_a_calibration_of_others_figures_needs_a_device_and_an_engine(monkeypatch, capsys):

@@ -40,6 +40,13 @@ def test_the_longest_unused_goes_until_the_rest_is_within_the_limit(cache):
     assert keep_to_limit() == 0
 
 
+def test_nothing_goes_that_need_not_once_the_rest_is_at_the_limit(cache):
+    files = [kept(cache / "models" / f"{mb}.gguf", mb=mb, hours=hours) for mb, hours in ((4, 30), (3, 20), (7, 10))]
+    assert keep_to_limit() == 4 * MB, "what is left is exactly the limit"
+    assert [file.exists() for file in files] == [False, True, True]
+    assert keep_to_limit() == 0
+
+
 def test_a_folder_goes_as_a_whole_by_the_last_use_of_anything_in_it(cache):
     result = kept(cache / "prepared" / "onnx-1" / "model.onnx", mb=6, hours=90).parent
     kept(result / "step.json", mb=0, hours=90)

@@ -131,6 +131,14 @@ def test_it_is_a_dataclass(box):
     assert not hasattr(made, "__dict__")
 
 
+def test_an_init_is_compiled_once_eight_were_made_without():
+    often, compiled = _made(frozen), []
+    for width in range(9):
+        often(width=width)
+        compiled.append(inspect.isfunction(vars(often)["__init__"]))
+    assert compiled == [False] * 8 + [True]
+
+
 def test_its_signature_is_the_standard_ones_before_and_after_its_first_use():
     def told(box):
         return [(p.name, p.kind, str(p.default)) for p in inspect.signature(box).parameters.values()]
@@ -219,8 +227,9 @@ def test_the_first_instances_are_as_those_after_them():
     for wrong in ({}, {"width": 1, "depth": 2}, {"width": 1, "derived": 3}):
         with pytest.raises(TypeError, match="argument"):
             _made(frozen)(**wrong)
-    with pytest.raises(TypeError, match="positional"):
-        _made(frozen)(1)
+    for more in ({}, {"width": 1}):
+        with pytest.raises(TypeError, match="positional"):
+            _made(frozen)(1, **more)
 
 
 def test_it_does_not_inherit_from_another():

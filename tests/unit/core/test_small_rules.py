@@ -122,6 +122,12 @@ def test_a_stamp_tells_another_file_another_time_and_another_size_and_nothing_el
     os.utime(tmp_path / "b", ns=(5, 8))
     assert stamp_of(tmp_path / "b") == (8, *first[1:])
     assert (stamp_of_tree(tmp_path)[:2], stamp_of_tree(tmp_path) == whole) == (whole[:2], False)
+    before = stamp_of_tree(tmp_path)
+    (tmp_path / "other").write_text("4321")
+    os.utime(tmp_path / "other", ns=(5, 8))
+    (tmp_path / "other").replace(tmp_path / "b")
+    after = stamp_of_tree(tmp_path)
+    assert (after[:2], after == before) == (before[:2], False), "another file of that size and time in its place"
     (tmp_path / "dead").symlink_to(tmp_path / "nowhere")
     assert stamp_of_tree(tmp_path)[0] == 3
     assert stamp_of(tmp_path / "nothing") is stamp_of("\0") is None

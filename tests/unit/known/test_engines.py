@@ -52,6 +52,10 @@ def test_an_unknown_runtime_is_an_error_that_names_the_known_ones():
         ('title = "A"\nfirst_for = ["npu"]', "engines.abacus.first_for: is 'npu'. Known: gpu, accelerator, tokens"),
         ('title = "A"\ncalibrated = { cpu = "dice" }', "engines.abacus.calibrated.cpu: is 'dice'. Known: files"),
         ('title = "A"\ngpu = { kernel = "1 us" }', "has no source"),
+        *(
+            (f'title = "A"\narm = {{ {key} = "x" }}', f"engines.abacus.arm.{key}: is not a known key.")
+            for key in ("name", "overheads", "sets", "opens")
+        ),
         ('opens = ["x"]', "title is missing"),
     ],
 )

@@ -7,7 +7,7 @@ import pytest
 from inferometer.core.device import Sourced
 from inferometer.core.errors import CatalogError, UnknownNameError
 from inferometer.core.frozen import frozen
-from inferometer.known import device, devices
+from inferometer.known import device, devices, hardware, places, reference, zoo
 from inferometer.known.files import of_catalog
 from inferometer.known.hardware import device_from_row
 from inferometer.known.load import read_rows
@@ -172,6 +172,21 @@ def test_names_are_matched_exactly_and_never_by_a_part():
         device("nvidia-h2")
     with pytest.raises(UnknownNameError, match=r"Did you mean .*nvidia-h200"):
         device("nvidia-h2000")
+
+
+@pytest.mark.parametrize(
+    ("named", "every", "kind"),
+    [
+        (device, devices, "device"), (hardware.link, hardware.links, "link"), (zoo.model, zoo.models, "model"),
+        (places.instance, places.instances, "instance"), (places.grid, places.grids, "electricity grid"),
+        (places.pue, places.pues, "PUE row"), (reference.memory_level, reference.memory_levels, "memory level"),
+    ],
+)  # fmt: skip
+def test_each_list_gives_its_rows_by_name_and_says_what_it_has_none_of(named, every, kind):
+    first, last = [*every()][:: len(every()) - 1]
+    assert (named(first), named(last)) == (every()[first], every()[last])
+    with pytest.raises(UnknownNameError, match=rf"There is no {kind} named 'zzzzzz'\."):
+        named("zzzzzz")
 
 
 @frozen

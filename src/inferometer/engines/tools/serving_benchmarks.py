@@ -6,7 +6,6 @@ from typing import Any
 from inferometer.core.profile import ModelFacts, Profile
 from inferometer.core.served import Distribution, LevelFigures
 from inferometer.core.units import counted
-from inferometer.core.workload import Parallel
 from inferometer.engines.results.assemble import Draft, facts, finish
 from inferometer.engines.results.base import Document
 from inferometer.engines.results.fields import listed, number, numbers, optional, optional_ms, positive, text, whole
@@ -224,8 +223,7 @@ def _inferencex_draft(result: Result) -> Draft:
     draft.runtime = _ENGINES.get((text(result.get("framework")) or "").lower())
     if model := text(result.get("model")):
         draft.model = ModelFacts(name=model)
-    sizes = {name: whole(result.get(name), f"`{name}`") or 1 for name in ("tp", "ep")}
-    draft.devices = Parallel(**sizes).devices
+    draft.devices = whole(result.get("tp"), "`tp`") or 1  # experts are spread over the same
     add_requests(draft, first=_measure(result, "ttft"), step=_measure(result, "tpot"), whole=_measure(result, "e2el"))
     per_gpu = positive(result.get("output_tput_per_gpu"), "`output_tput_per_gpu`")
     rate = None if per_gpu is None else per_gpu * draft.devices

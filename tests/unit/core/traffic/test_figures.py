@@ -82,6 +82,14 @@ def test_a_knee_beyond_the_highest_load_is_not_claimed():
     assert (two.knee, two.saturated, two.beyond) == (None, None, False)
 
 
+def test_a_load_that_nobody_answered_has_no_rate_and_is_passed_over():
+    silent = LevelFigures(requests=9, completed=0)
+    found = knee_of([level(1, 1), level(3, 1.1), silent, level(3.5, 4)])
+    assert (found.knee, found.saturated, found.beyond) == (1, None, False)
+    found = knee_of([silent, level(1, 1), level(4, 1.1), level(4, 4)])
+    assert (found.knee, found.saturated) == (2, 2)
+
+
 def test_the_highest_load_within_the_objectives():
     levels = [
         level(1, 1, objectives={"a": True}),
@@ -136,6 +144,19 @@ def test_a_window_is_compared_with_itself_in_three_equal_parts(streamed):
     assert "output_tokens_per_s" not in again.spread, "nothing over nothing"
     known = {"ttft_s": 0.0, "tpot_s": (2.5 / 3 - 0.5 / 3) / (1.5 / 3)} if streamed else {}
     assert {name: found.spread[name] for name in ("ttft_s", "tpot_s") if name in found.spread} == pytest.approx(known)
+
+
+def test_rates_of_the_parts_of_a_window_are_compared_as_times_are():
+    """6, 9 and 12 answers in parts of 3 s, of 2, 4 and 4 tokens: 2, 3 and 4 a second, and 4, 12 and 16 tokens."""
+    due = [3.0 * part + 0.2 * number for part, many in enumerate((6, 9, 12)) for number in range(many)]
+    made = tuple(2 if at < 3 else 4 for at in due)
+    columns = RequestColumns(
+        due_s=tuple(due), sent_s=tuple(due), first_s=(None,) * 27, input_tokens=(3,) * 27, output_tokens=made,
+        last_s=tuple(at + 0.1 for at in due), outcome=("ok",) * 27,
+    )  # fmt: skip
+    found = figures_of(Level(name="x", requests=columns, windows=(Window(start_s=0, end_s=9, why=""),)))
+    rates = {"requests_per_s": (4 - 2) / 3, "output_tokens_per_s": (16 - 4) / (32 / 3), "e2e_s": 0.0}
+    assert found.spread == pytest.approx(rates, abs=1e-9)
 
 
 @pytest.mark.parametrize(("name", "has"), [("ttft_s", True), ("tpot_s", True), ("e2e_s", True), ("itl_s", False)])

@@ -116,6 +116,46 @@ def test_each_tool_s_form_becomes_the_same_requests(tmp_path, entries, whole, fo
     assert repeated_tokens(again) == repeated_tokens(trace)
 
 
+def called(start, end):
+    used = [{"key": f"gen_ai.usage.{side}_tokens", "value": {"intValue": "5"}} for side in ("input", "output")]
+    return {"traceId": f"t{start}", "attributes": used,
+            "startTimeUnixNano": str(start * 10**9), "endTimeUnixNano": str(end * 10**9)}  # fmt: skip
+
+
+SIZES, TEXT = {"input_length": 9, "output_length": 4}, {"max_tokens": 3}
+
+
+@pytest.mark.parametrize(
+    ("entries", "form", "estimated"),
+    [
+        ([ours("a", at_s=1.5), ours("b", at_s=4.0)], "ours", False),
+        ([{"timestamp": 500, **SIZES}, {"timestamp": 3000, **SIZES}], "Mooncake", False),
+        ([{"chat_id": at, "parent_chat_id": -1, "timestamp": at, **SIZES} for at in (7, 9.5)], "Alibaba", False),
+        ([{"turns": [{"text": "a", "timestamp": at, **TEXT}]} for at in (100, 2600)], "AIPerf sessions", True),
+        ([{"id": f"{at}", "block_size": 64, "requests": [{"t": at, "type": "n", "in": 9, "out": 5}]}
+          for at in (1, 3.5)], "Weka", False),
+        ([{"spans": [called(1, 2)]}, {"spans": [called(3, 4)]}], "OpenTelemetry", False),
+        ([{"prompt": "a", "timestamp": at, **TEXT} for at in (1000, 3500)], "prompts", True),
+        ([{"messages": TALK}], "messages", True),
+        ([{"conversations": TALK}], "ShareGPT", True),
+    ],
+)  # fmt: skip
+def test_each_form_has_its_own_clock_and_says_whether_letters_stand_for_tokens(tmp_path, entries, form, estimated):
+    """Seconds, thousandths or billionths of them: the second request comes 2.5 s (here once 2 s) after the first."""
+    trace = read(tmp_path, *entries)
+    assert (trace.form, trace.estimated) == (form, estimated)
+    times = {"OpenTelemetry": [0.0, 2.0], "messages": None, "ShareGPT": None}.get(form, [0.0, 2.5])
+    assert (trace.arrival_s.tolist() if trace.is_timed else None) == times
+
+
+def test_a_pause_that_is_not_told_is_from_the_answer_to_the_next_call_and_never_less_than_nothing(tmp_path):
+    """What was answered at 3 s is followed at 9 s, 6 s later; what was asked at 8 s came before that."""
+    calls = [{"t": 1.0, "type": "n", "in": 9, "out": 5, "api_time": 2.0}, {"t": 9.0, "type": "n", "in": 20, "out": 5},
+             {"t": 8.0, "type": "n", "in": 30, "out": 5}]  # fmt: skip
+    trace = read(tmp_path, {"id": "s", "block_size": 64, "requests": calls})
+    assert [row[4] for row in rows(trace)] == [0.0, 6.0, 0.0]
+
+
 def test_what_was_said_stays_readable_in_a_written_trace(tmp_path):
     said = "ἀρχή, 始まり"
     (line,) = written_trace(read(tmp_path, {"messages": [{"role": "user", "content": said}], "max_tokens": 3}))

@@ -187,10 +187,18 @@ def _level_profile(rate, model="m"):
     )  # fmt: skip
 
 
+def _closed_profile(users):
+    open_loop = _level_profile(float(users))
+    level = replace(open_loop.served.levels[0], rate_per_s=None, concurrency=users, name=f"{users} at once")
+    return replace(open_loop, served=replace(open_loop.served, loop="closed", levels=(level,)))
+
+
 def test_results_of_one_service_join_into_a_sweep():
     joined = as_sweep([_level_profile(rate) for rate in (8.0, 1.0, 4.0)])
     assert [level.name for level in joined.served.levels] == ["1/s", "4/s", "8/s"]
     assert joined.served.levels[joined.served.headline].name == "4/s"  # the knee
+    closed = [_closed_profile(users) for users in (16, 2, 8)]
+    assert [level.name for level in as_sweep(closed).served.levels] == ["2 at once", "8 at once", "16 at once"]
     crowd, rest = _level_profile(3.0), _level_profile(1.0)
     level = replace(crowd.served.levels[0], rate_per_s=None, name="all at once")
     unstated = replace(crowd, served=replace(crowd.served, levels=(level,)))

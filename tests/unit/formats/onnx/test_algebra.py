@@ -36,7 +36,15 @@ def test_a_shape_divided_by_its_part_leaves_the_rest():
     assert algebra.divide(algebra.mul(algebra.add(C, Q), 768), algebra.mul(algebra.add(C, Q), 12)) == 64
 
 
+@pytest.mark.parametrize("one", [1, 5, 12, H, algebra.add(C, Q)], ids=str)
+@pytest.mark.parametrize("other", [1, 3, 7, B, algebra.mul(B, 4)], ids=str)
+def test_what_was_multiplied_is_divided_out_again(one, other):
+    assert algebra.divide(algebra.mul(one, other), other) == one
+    assert algebra.floordiv(algebra.mul(one, other), other) == one
+
+
 def test_a_division_that_is_not_exact_says_so():
+    assert algebra.divide(7, 0) is None
     assert algebra.divide(H, 2) is None
     assert algebra.divide(7, 2) is None
     assert algebra.divide(B, Q) is None

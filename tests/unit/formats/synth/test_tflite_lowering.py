@@ -236,6 +236,15 @@ def test_a_language_model_is_refused(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
+def test_a_batch_that_a_model_suggests_stays_open_and_another_size_is_taken(tmp_path):
+    graph = graph_from_config(RESNET, name="tiny")
+    suggested = replace(graph, metadata={**graph.metadata, "default_sizes": {"batch": 5, "image": 32}})
+    order = Order(graph=suggested, path=tmp_path / "m.tflite", config=RESNET)
+    assert read_tflite(tflite_writer.save(order)[0]).inputs[0].shape == (BATCH, 32, 32, 3)
+    given = replace(order, path=tmp_path / "n.tflite", sizes={"batch": 2, "image": 64})
+    assert read_tflite(tflite_writer.save(given)[0]).inputs[0].shape == (2, 64, 64, 3)
+
+
 def test_a_size_that_stays_open_is_named():
     x = Tensor(name="x", shape=(BATCH, 3, Symbol("image"), Symbol("image")))
     made = Tensor(name="a", shape=x.shape)

@@ -415,7 +415,11 @@ def test_a_signature_chooses_the_subgraph():
     signatures = {"prefill": 0, "decode": 1}
     first = make.graph(others=[body("decode", 1)], signatures=signatures)
     assert "1 subgraphs that 'prefill' does not reach" in first.metadata["notes"][0]
-    assert make.graph(others=[body("decode", 1)], signatures=signatures, signature="decode").parameters == 32
+    second = make.graph(others=[body("decode", 1)], signatures=signatures, signature="decode")
+    assert second.parameters == 32
+    assert "1 subgraphs that 'decode' does not reach" in second.metadata["notes"][0]
+    unsigned = make.graph(others=[body("decode", 1)])
+    assert "1 subgraphs that 'main' does not reach" in unsigned.metadata["notes"][0], "by its own name"
     with pytest.raises(FormatError, match="no signature 'train'"):
         make.graph(signatures={"prefill": 0}, signature="train")
 

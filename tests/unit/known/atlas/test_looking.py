@@ -8,7 +8,14 @@ import pytest
 import inferometer
 from inferometer.core.errors import DomainError, UnknownNameError
 from inferometer.known.atlas import reading
-from inferometer.known.atlas.looking import AtlasComparison, atlas, count_published, nearest_published
+from inferometer.known.atlas.looking import (
+    AtlasComparison,
+    atlas,
+    count_published,
+    nearest_published,
+    of_device,
+    of_model,
+)
 from inferometer.known.atlas.measurement import PublishedMeasurement
 from inferometer.known.atlas.shipped import load, own_folder, write_table
 from inferometer.known.atlas.table import table_of
@@ -133,6 +140,27 @@ def _nearest(rows, **asked):
         computed=frozenset({"f16"}), image=224,
     )  # fmt: skip
     return nearest_published(replace(question, **asked))
+
+
+def _lines(table):
+    return [row.line for row in table.rows()]
+
+
+def test_rows_of_a_catalog_name_are_those_that_were_found_to_mean_it_and_not_all_that_have_its_words():
+    table = table_of([
+        _measured(line=2, model="resnet50", model_published="ResNet-50 v1.5"),
+        _measured(line=3, model=None, model_published="resnet50-like"),
+        _measured(line=4, device="nvidia-l4", device_published="NVIDIA L4"),
+        _measured(line=5, device=None, device_published="nvidia-l4 or so"),
+    ])  # fmt: skip
+    assert _lines(of_model(table, "resnet50")) == [2]
+    assert _lines(of_device(table, "nvidia-l4")) == [4]
+
+
+def test_one_of_two_spellings_is_enough_and_comes_before_names_that_have_the_words():
+    spelt = ("Galaxy Zed|ZX-8750", "Galaxy Zed Ultra", None)
+    table = table_of([_measured(line=2 + place, device_spelling=name) for place, name in enumerate(spelt)])
+    assert [_lines(of_device(table, asked)) for asked in ("galaxy-zed", "zx_8750", "zed galaxy")] == [[2], [2], [2, 3]]
 
 
 @pytest.mark.parametrize(("published", "found"), [(1000, True), (1049, True), (951, True), (1051, False), (949, False)])
