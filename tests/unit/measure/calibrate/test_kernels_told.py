@@ -169,6 +169,15 @@ def test_the_kernels_are_as_they_were(name):
     assert {key: (value, wanted[key]) for key, value in found.items() if value != wanted[key]} == {}
 
 
+@pytest.mark.parametrize(("most_bytes", "rows"), [(192_000, [1, 300]), (191_999, [1]), (639, [])])
+def test_experts_are_timed_at_every_second_number_of_rows_as_far_as_there_is_room(most_bytes, rows):
+    """Of 300 rows two experts each take 64 numbers in, and make and read 3 × 32: 300 · 2 · 160 numbers of two bytes."""
+    sizes = replace(SIZES, rows=(1, 7, 300), experts=((64, 32, 8, 2),), most_bytes=most_bytes)
+    provider = Kernels(Clock(), device("nvidia-l4"), require_effects("torch-eager"), "bf16", sizes=sizes)
+    keys = [each.key for each in provider.candidates() if "experts" in each.key]
+    assert keys == [f"experts {number}x64x32 2 of 8" for number in rows]
+
+
 if __name__ == "__main__":
     TOLD.write_text(
         "{\n" + ",\n".join(f" {json.dumps(k)}: {json.dumps(told_of(k))}" for k in sorted(KERNELS)) + "\n}\n"
