@@ -178,6 +178,24 @@ def test_experts_are_timed_at_every_second_number_of_rows_as_far_as_there_is_roo
     assert keys == [f"experts {number}x64x32 2 of 8" for number in rows]
 
 
+WINDOW = 2 * 64 * 49 * 2  # two heads of 64 windows of 49 patches, in two bytes
+
+
+@pytest.mark.parametrize(
+    ("most_bytes", "products"),
+    [
+        (WINDOW * (16 + 2 * 49), ["49x16x49", "49x49x16"]),
+        (WINDOW * (49 + 2 * 16), ["49x49x16"]),
+        (WINDOW * (49 + 2 * 16) - 1, []),
+    ],
+)
+def test_products_of_attention_are_timed_as_far_as_there_is_room_for_what_they_read_and_make(most_bytes, products):
+    sizes = replace(SIZES, patches=((2, 16, 49),), images=(1,), most_bytes=most_bytes)
+    provider = Kernels(Clock(), device("nvidia-l4"), require_effects("torch-eager"), "bf16", sizes=sizes)
+    keys = [each.key for each in provider.candidates() if each.op_class == "matmul"]
+    assert keys == [f"matmul 128x{product}" for product in products]
+
+
 if __name__ == "__main__":
     TOLD.write_text(
         "{\n" + ",\n".join(f" {json.dumps(k)}: {json.dumps(told_of(k))}" for k in sorted(KERNELS)) + "\n}\n"

@@ -266,6 +266,9 @@ def test_a_factor_below_one_becomes_a_table_only_where_its_bare_class_has_one():
     assert at_best(base).tables[0].values == (0.8, 0.8), "one axis: the best of all"
     plane = table("convolution", ("flops", "bytes"), ((1.0, 8.0), (1.0, 8.0)), (0.2, 0.3, 0.4, 0.9))
     assert at_best(replace(base, tables=(plane,))).tables[0].values == (0.9,) * 4, "only rows decide what is in reach"
+    for axes, best in ((("rows", "flops"), (0.3, 0.3, 0.9, 0.9)), (("flops", "rows"), (0.9,) * 4)):
+        products = replace(plane, op_class="linear", axes=axes)
+        assert at_best(replace(base, tables=(products,))).tables[0].values == best, "of as many rows, which come first"
 
 
 # Single ops: unequal sizes, so that no two of them can be exchanged unnoticed.
