@@ -15,8 +15,8 @@ from inferometer.core.device import Device, Memory
 from inferometer.core.errors import DomainError, FormatError
 from inferometer.core.workload import Precision
 from inferometer.engines.base import Capabilities, Kernel, Opened
-from inferometer.known.zoo import models
 from inferometer.formats.resolve import read
+from inferometer.known.zoo import models
 from inferometer.measure.calibrate.probes.models import PROBES, Probe, ProbeRun, file_of, graph_of, read_probes
 from inferometer.measure.calibrate.probes.pace import MachinePace, Timed, first_decile, steady_places, steady_seconds
 from inferometer.measure.calibrate.probes.points import (

@@ -64,22 +64,22 @@ def test_rows_come_back_as_they_were_written(tmp_path, rows, form):
 )  # fmt: skip
 def test_what_is_the_same_in_all_rows_of_a_part_stands_in_each_of_them(kind, values):
     """Flags lie eight in a byte: the third has one of the first part and some of each of the next."""
-    import pyarrow  # noqa: PLC0415 - where it is installed
+    import pyarrow as pa
 
     lengths = [17, 1, 3, 2, 9]
-    made = pyarrow.dictionary(pyarrow.int32(), pyarrow.string()) if kind == "words" else getattr(pyarrow, kind)()
-    column = _column(pyarrow, made, values, lengths)
+    made = pa.dictionary(pa.int32(), pa.string()) if kind == "words" else getattr(pa, kind)()
+    column = _column(pa, made, values, lengths)
     assert column.to_pylist() == [value for value, length in zip(values, lengths, strict=True) for _ in range(length)]
 
 
 @NEEDS_ARROW
 def test_flags_and_whole_numbers_that_are_not_known_everywhere_are_read_where_they_are():
-    import pyarrow  # noqa: PLC0415 - as above
+    import pyarrow as pa
 
     flags = [True, None, False, False, True, True, None, False, True, False, True]
-    assert _arrow_numbers(pyarrow, np.array(flags, object), pyarrow.bool_()).to_pylist() == flags
+    assert _arrow_numbers(pa, np.array(flags, object), pa.bool_()).to_pylist() == flags
     whole = [3.0, np.nan, 0.0, 2.0**40]
-    assert _arrow_numbers(pyarrow, np.array(whole), pyarrow.int64()).to_pylist() == [3, None, 0, 2**40]
+    assert _arrow_numbers(pa, np.array(whole), pa.int64()).to_pylist() == [3, None, 0, 2**40]
 
 
 @pytest.mark.parametrize("form", FORMS)
