@@ -156,7 +156,7 @@ class _Job:
         parallel = self.workload.parallel
         # What comes before the first step is the same at every size.
         of = (self.ready, self.device, self.effects, self.options)
-        site, first, notes = _starts.get_or_make(parallel, of, self._start)
+        site, first, notes = _starts.get_or_make((), of, self._start)
         phases = [*first]
         self.notes += notes
         reads, prompt = self.effects.reads, self.workload.prompt

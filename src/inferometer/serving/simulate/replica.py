@@ -479,7 +479,6 @@ class Replica:
         del self.running[victim]
         self.reading.pop(victim, None)
         self.preempted += 1
-        blocks = victim.blocks
         if victim.end:
             if self._taken is not None and self._is_full(victim):
                 self.pool.give(1)
@@ -488,13 +487,12 @@ class Replica:
             self._stop_decoding(victim)
             victim.done = victim.input_tokens + victim.made - 1
             victim.left_at = self.now
-            blocks = victim.blocks
         victim.target = victim.input_tokens + victim.made
         swap_s = self.limits.swap_s_per_block
         # One alone would come back to the same room, that a draft has overdrawn by a block: it reads on instead.
         if swap_s is not None and victim.made and self.running:
             victim.ready = True  # with all of its blocks, those that others had too
-            self._extra_s += blocks * swap_s
+            self._extra_s += victim.blocks * swap_s
         else:
             victim.done = 0
         can_find = self.limits.prefix_cache and not victim.ready

@@ -239,6 +239,30 @@ def test_a_file_is_fetched_again_after_longer_pauses_and_three_times_if_it_arriv
         damaged._complain(JOB.files[0])
 
 
+def test_a_file_that_was_made_is_sent_again_after_longer_pauses_unless_the_hub_has_no_room(held, monkeypatch):
+    answers, sent = [], []
+
+    def upload(_client, path, *_given):
+        sent.append(path.name)
+        if (answer := answers.pop(0)) is not None:
+            raise answer
+
+    monkeypatch.setattr(holding, "upload", upload)
+    files = tuple(replace(JOB.files[0], path=name) for name in ("a.onnx", "b.onnx"))
+    result, mine, waited = replace(a_result(JOB), made=files), held(round=1), []
+    mine._wait = waited.append
+    answers[:] = [*[AWAY] * 7, None, AWAY, None]
+    assert mine._send_made(result) == result
+    assert waited == [0.5, 1, 2, 4, 8, 15, 15, 0.5], "and for each file anew"
+    answers[:] = [None, HubRefusalError(413, "It is full.")]
+    kept = mine._send_made(result)
+    assert (kept.made, kept.log) == ((), "b.onnx was not kept: It is full.\n")
+    assert sent[-2:] == ["a.onnx", "b.onnx"]
+    answers[:] = [HubRefusalError(404, "It is gone.")]
+    with pytest.raises(LeaseGoneError, match="gone"):
+        mine._send_made(result)
+
+
 def test_waiting_goes_in_small_steps_with_signs_of_life(held, clock):
     mine = held(ALIVE)
     mine._wait(1.0)

@@ -16,6 +16,7 @@ from inferometer.core.box import BoxOrder, Means
 from inferometer.core.codec import decode, encode
 from inferometer.core.job import JobEvent, JobFile, JobModel
 from inferometer.core.profile import Verification
+from inferometer.core.workload import Workload
 from inferometer.hub.agent import carrying_out, warden
 from inferometer.hub.agent.carrying_out import carry_out, result_of
 from inferometer.hub.agent.warden import JobLimits, Warden
@@ -23,6 +24,7 @@ from inferometer.hub.box import entering
 from inferometer.hub.box.entering import EntryPlan
 from inferometer.hub.box.seccomp import Refused
 from inferometer.hub.box.view import BoxView
+from inferometer.measure.prepare.run import PrepareRequest
 from inferometer.measure.run.model import MeasureRequest
 from unit.hub.web.samples import network
 
@@ -87,6 +89,27 @@ def test_a_verification_is_asked_for_against_its_reference(asked, tmp_path, monk
     found = carry_out(job, tmp_path, None)
     assert (found.ended, found.verification.status) == ("done", "verified")
     assert (asked["against"], asked["tolerance"].relative, asked["model"]) == ("litert", 0.5, None)
+
+
+def test_a_preparation_is_asked_for_with_all_that_the_job_says(asked, tmp_path, monkeypatch):
+    """Every field of the request differs from its default, and from every other."""
+
+    class EnoughError(Exception):
+        pass
+
+    def carried_out(request):
+        asked.update(request=request)
+        raise EnoughError
+
+    monkeypatch.setattr("inferometer.measure.prepare.run.carry_out_request", carried_out)
+    workload = Workload(batch=4)
+    options = {"quantise": "i8", "sizes": {"width": 9}, "threads": 3, "runs": 7, "seed": 11}
+    job = replace(JOB, verb="prepare", runtime="openvino", workload=workload, options=options)
+    with pytest.raises(EnoughError):
+        carrying_out._prepare(tmp_path / "made", job, tmp_path, None)
+    assert asked["request"] == PrepareRequest(
+        model=str(tmp_path / "net.onnx"), runtime="openvino", workload=workload, trust=("compiled",), **options
+    )
 
 
 @pytest.mark.parametrize("made", ["a calibration", None])

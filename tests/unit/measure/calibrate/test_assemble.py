@@ -114,6 +114,14 @@ def test_points_of_another_format_are_not_mixed_in():
         assemble_calibration(subject(dtype="f32"), points())
 
 
+def test_steps_of_another_format_move_nothing():
+    own = [step(seconds=2e-4, model=name) for name in ("probe-a", "probe-b", "probe-c")]
+    strangers = [replace(each, dtype="f32", seconds=1.0, model=f"{each.model}-wide") for each in own]
+    alone = assemble_calibration(subject(), points(), own)
+    assert "step.decode" in alone.residuals
+    assert assemble_calibration(subject(), points(), [*strangers, *own]) == alone
+
+
 def test_overheads_are_medians_and_rates_the_best():
     readings = [overhead("host", s, dtype="bf16", probe="o") for s in (1e-6, 2e-6, 9e-6)]
     assert overheads_of(readings) == {"host": 2e-6}

@@ -20,6 +20,7 @@ from inferometer.core.errors import EngineError
 from inferometer.known import device
 from inferometer.known.engines import require_effects
 from inferometer.measure.calibrate import here
+from inferometer.measure.calibrate.fitting.held_against import held_against
 from inferometer.measure.calibrate.fitting.points import OpPoint, StepPoint, measured_point, works_of
 from inferometer.measure.calibrate.fitting.subject import CalibrationSubject, plan_of
 from inferometer.measure.calibrate.job import CalibrationJob, PreparedEngine, calibrate, serving_from_elsewhere
@@ -131,6 +132,17 @@ def test_a_quiet_machine_is_learned(calibrated, off_before):
     found, _ = calibrated(0.02, 0)
     assert off_by(found.calibration) < 0.25 * off_before
     assert any("Models that were left out are off by" in note and "before:" in note for note in found.calibration.notes)
+
+
+def test_steps_in_another_format_and_of_a_phase_that_was_not_fitted_judge_nothing(calibrated):
+    found, _ = calibrated(0.02, 0)
+    made, steps = found.calibration, found.outcome.steps
+    alone = held_against(CPU, SUBJECT, made, steps, None)
+    assert alone.now.keys() == {"forward"}
+    strangers = [replace(step, dtype="i8", seconds=100 * step.seconds) for step in steps]
+    assert held_against(CPU, SUBJECT, made, [*steps, *strangers], None) == alone
+    unfitted = replace(made, residuals={name: far for name, far in made.residuals.items() if name != "step.forward"})
+    assert held_against(CPU, SUBJECT, unfitted, steps, None).now == {}
 
 
 def test_a_class_whose_points_scatter_more_than_its_prior_is_off_is_left_to_the_prior(tmp_path):

@@ -58,6 +58,7 @@ def test_a_reading_is_told_and_gives_no_level_a_rate(tmp_path: Path):
     (point,) = made.measure(made.candidates()[0]).points
     _, levels = best_rates([point])
     assert levels.keys() == {"stream.l1"}
+    assert point.seconds * levels["stream.l1"] == pytest.approx(1.0), "the seconds of a byte"
     calibration = Calibration(
         device="here", runtime="onnxruntime", dtype="f32", created="2026-11-15",
         bandwidths={name: held(rate) for name, rate in levels.items()},

@@ -169,6 +169,33 @@ def test_the_kernels_are_as_they_were(name):
     assert {key: (value, wanted[key]) for key, value in found.items() if value != wanted[key]} == {}
 
 
+@pytest.mark.parametrize(("most_bytes", "rows"), [(192_000, [1, 300]), (191_999, [1]), (639, [])])
+def test_experts_are_timed_at_every_second_number_of_rows_as_far_as_there_is_room(most_bytes, rows):
+    """Of 300 rows two experts each take 64 numbers in, and make and read 3 × 32: 300 · 2 · 160 numbers of two bytes."""
+    sizes = replace(SIZES, rows=(1, 7, 300), experts=((64, 32, 8, 2),), most_bytes=most_bytes)
+    provider = Kernels(Clock(), device("nvidia-l4"), require_effects("torch-eager"), "bf16", sizes=sizes)
+    keys = [each.key for each in provider.candidates() if "experts" in each.key]
+    assert keys == [f"experts {number}x64x32 2 of 8" for number in rows]
+
+
+WINDOW = 2 * 64 * 49 * 2  # two heads of 64 windows of 49 patches, in two bytes
+
+
+@pytest.mark.parametrize(
+    ("most_bytes", "products"),
+    [
+        (WINDOW * (16 + 2 * 49), ["49x16x49", "49x49x16"]),
+        (WINDOW * (49 + 2 * 16), ["49x49x16"]),
+        (WINDOW * (49 + 2 * 16) - 1, []),
+    ],
+)
+def test_products_of_attention_are_timed_as_far_as_there_is_room_for_what_they_read_and_make(most_bytes, products):
+    sizes = replace(SIZES, patches=((2, 16, 49),), images=(1,), most_bytes=most_bytes)
+    provider = Kernels(Clock(), device("nvidia-l4"), require_effects("torch-eager"), "bf16", sizes=sizes)
+    keys = [each.key for each in provider.candidates() if each.op_class == "matmul"]
+    assert keys == [f"matmul 128x{product}" for product in products]
+
+
 if __name__ == "__main__":
     TOLD.write_text(
         "{\n" + ",\n".join(f" {json.dumps(k)}: {json.dumps(told_of(k))}" for k in sorted(KERNELS)) + "\n}\n"

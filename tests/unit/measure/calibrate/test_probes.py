@@ -15,6 +15,7 @@ from inferometer.core.device import Device, Memory
 from inferometer.core.errors import DomainError, FormatError
 from inferometer.core.workload import Precision
 from inferometer.engines.base import Capabilities, Kernel, Opened
+from inferometer.formats.resolve import read
 from inferometer.known.zoo import models
 from inferometer.measure.calibrate.probes.models import PROBES, Probe, ProbeRun, file_of, graph_of, read_probes
 from inferometer.measure.calibrate.probes.pace import MachinePace, Timed, first_decile, steady_places, steady_seconds
@@ -126,6 +127,13 @@ def test_a_file_is_made_once_and_again_for_another_image(tmp_path: Path):
     assert first.stat().st_mtime_ns == made
     assert file_of(NARROW, ProbeRun(image=64), format="onnx", weights="f32", folder=tmp_path) != first
     assert not list(tmp_path.glob("part-*"))
+
+
+@pytest.mark.parametrize("weights", ["f32", "f16"])
+def test_a_file_has_the_weights_that_its_name_says(tmp_path: Path, weights: str):
+    path = file_of(NARROW, ProbeRun(image=32), format="onnx", weights=weights, folder=tmp_path)
+    assert f"-{weights}-" in path.name
+    assert {tensor.dtype for tensor, _ in read(path).weights() if tensor.elements > 1} == {weights}
 
 
 def test_a_config_says_the_image_of_the_run(tmp_path: Path):

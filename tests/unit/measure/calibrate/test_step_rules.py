@@ -30,6 +30,8 @@ from inferometer.measure.calibrate.fitting.single import (
 )
 from inferometer.measure.calibrate.fitting.steps import (
     WholeStep,
+    _felt,
+    _share,
     _strayed,
     explained_seconds,
     fit_steps,
@@ -134,6 +136,21 @@ def test_a_factor_is_drawn_to_one_by_how_well_its_class_is_known(name, freedom):
     """One step that took a fifth longer: the least of (error / noise)² + (moved / freedom)²."""
     factors, _ = fit_steps([WholeStep(model="m", phase="decode", seconds=1.2, parts={name: 1.0}, launches=0.0)], {})
     assert factors[name] == pytest.approx(1.2 ** (freedom**2 / (freedom**2 + 0.05**2)), rel=1e-4)
+
+
+def test_what_a_class_takes_of_steps_is_the_median_of_those_that_have_it():
+    shares = (0.05, 0.1, 0.9)
+    steps = [made_step(vector=share, linear=1 - share) for share in shares] + [made_step(linear=1.0)] * 4
+    assert _share(steps, "vector.decode") == pytest.approx(0.1)
+    assert _share(steps, "linear.decode") == 1.0
+    assert _share(steps, "experts.decode") == 0.0
+
+
+def test_a_factor_is_felt_down_to_the_bounds_of_its_ops():
+    """Of three steps whose ops may fall to 0.2, 0.3 and 0.8 of their time, less than 0.3 changes nothing for most."""
+    steps = [replace(made_step(linear=1.0), least={"linear.decode": least}) for least in (0.2, 0.3, 0.8)]
+    assert [_felt(steps, "linear.decode", factor) for factor in (0.1, 0.3, 0.5, 1.2)] == [0.3, 0.3, 0.5, 1.2]
+    assert _felt(steps, "vector.decode", 0.1) == 0.1, "nothing bounds what no step has"
 
 
 def test_a_step_is_its_device_or_its_host_whichever_is_longer_and_its_own_overhead():
@@ -266,6 +283,9 @@ def test_a_factor_below_one_becomes_a_table_only_where_its_bare_class_has_one():
     assert at_best(base).tables[0].values == (0.8, 0.8), "one axis: the best of all"
     plane = table("convolution", ("flops", "bytes"), ((1.0, 8.0), (1.0, 8.0)), (0.2, 0.3, 0.4, 0.9))
     assert at_best(replace(base, tables=(plane,))).tables[0].values == (0.9,) * 4, "only rows decide what is in reach"
+    for axes, best in ((("rows", "flops"), (0.3, 0.3, 0.9, 0.9)), (("flops", "rows"), (0.9,) * 4)):
+        products = replace(plane, op_class="linear", axes=axes)
+        assert at_best(replace(base, tables=(products,))).tables[0].values == best, "of as many rows, which come first"
 
 
 # Single ops: unequal sizes, so that no two of them can be exchanged unnoticed.

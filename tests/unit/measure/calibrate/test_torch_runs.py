@@ -6,7 +6,7 @@ from inferometer.known import device
 from inferometer.known.engines import require_effects
 from inferometer.measure.calibrate.fitting.steps import alone_note
 from inferometer.measure.calibrate.job import CalibrationJob, PreparedEngine, calibrate
-from inferometer.measure.calibrate.torch.kernels import KernelSizes
+from inferometer.measure.calibrate.torch.kernels import KernelSizes, routed
 from inferometer.measure.calibrate.torch.models import TINY, ProbeModels, _made, _Run
 from inferometer.measure.calibrate.torch.provider import torch_environment, torch_provider
 from inferometer.measure.calibrate.torch.timing import Clock
@@ -88,3 +88,21 @@ def test_a_decoders_cache_is_as_long_after_a_step_as_before():
         step()
         step()
     assert lengths == [7, 7]
+
+
+def test_rows_pass_through_the_experts_that_they_name_and_are_weighed():
+    """The grouped products against one expert after the other, row by row."""
+    rows, hidden, inner, experts, chosen = 5, 8, 16, 4, 2
+    chance = torch.Generator().manual_seed(0)
+    x, both, down, weights = (
+        torch.rand(shape, generator=chance)
+        for shape in ((rows, hidden), (experts, 2 * inner, hidden), (experts, hidden, inner), (rows, chosen))
+    )
+    places = torch.rand(rows, experts, generator=chance).topk(chosen, dim=1).indices
+    assert len(set(places.flatten().tolist())) == experts
+    alone = torch.zeros(rows, hidden)
+    for row in range(rows):
+        for expert, weight in zip(places[row].tolist(), weights[row], strict=True):
+            gate, up = (both[expert] @ x[row]).chunk(2)
+            alone[row] += weight * (down[expert] @ (torch.nn.functional.silu(gate) * up))
+    torch.testing.assert_close(routed(torch, x, places, weights, both, down), alone)

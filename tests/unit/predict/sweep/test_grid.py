@@ -127,8 +127,9 @@ def test_a_place_that_is_not_known_is_refused_before_anything_is_computed():
 def test_none_leaves_open_what_may_be_left_open():
     study = study_of(axes(weights=[None, "q4_0"], context=[None, 8]))
     assert study.sizes.context == (None, 8)
-    with pytest.raises(DomainError, match="each must be given"):
-        study_of(axes(batch=[None]))
+    for batch in ([None], [4, None]):
+        with pytest.raises(DomainError, match="each must be given"):
+            study_of(axes(batch=batch))
 
 
 def test_an_open_size_is_given_to_the_models_that_have_it():

@@ -388,6 +388,18 @@ def test_beyond_a_window_every_model_that_makes_tokens_says_so_once():
     assert study(runtimes=["ideal"], prompt=[200_000]).window_notes() == ()  # it refuses those rows
 
 
+def test_a_device_whose_host_sends_weights_is_priced_beside_others_as_alone():
+    """The accelerator holds 8 MB of ResNet's 26, so its plan is one of its own among those that are priced together."""
+    asked = {"models": [graph("resnet50")], "runtimes": "ideal", "weights": "i8", "activations": "i8", "batch": [1, 3]}
+    both = [device("google-coral-edge-tpu"), device()]
+    together, *alone = (
+        [*run_study(study_of({**asked, "devices": devices})).records()]
+        for devices in (both, *([each] for each in both))
+    )
+    assert all(row["latency_s"] for row in together)
+    assert together == [row for rows in alone for row in rows]
+
+
 def test_rows_one_by_one_have_each_size_of_their_lists():
     """Prompts read in chunks are predicted singly."""
     sizes = {"batch": [1, 2], "prompt": [40, 70], "generate": [3, 9], "context": [None, 50]}

@@ -21,7 +21,7 @@ from inferometer.core.errors import DomainError, FormatError, InferometerError, 
 from inferometer.predict.options import Options
 from inferometer.predict.sweep import Progress, Saved, engines, read_rows, run_study, stream
 from inferometer.predict.sweep.engines import _in_order
-from inferometer.predict.sweep.formats import as_csv
+from inferometer.predict.sweep.formats import _arrow_numbers, _column, as_csv
 from inferometer.predict.sweep.grid import CHUNK_ROWS, SHARED_ROWS
 from inferometer.predict.sweep.sinks import partial_of
 from inferometer.predict.sweep.table import SweepTable
@@ -52,6 +52,34 @@ def test_rows_come_back_as_they_were_written(tmp_path, rows, form):
     getattr(rows, f"to_{form}")(path)
     same(read_rows(path), rows)
     assert [*tmp_path.iterdir()] == [path]
+
+
+@NEEDS_ARROW
+@pytest.mark.parametrize(
+    ("kind", "values"),
+    [
+        ("bool_", [True, False, None, True, False]), ("int64", [7, 0, None, -3, 2**53]),
+        ("float64", [0.5, 0.0, None, -1e300, 3.0]), ("words", ["a", "b", None, "a", "c"]),
+    ],
+)  # fmt: skip
+def test_what_is_the_same_in_all_rows_of_a_part_stands_in_each_of_them(kind, values):
+    """Flags lie eight in a byte: the third has one of the first part and some of each of the next."""
+    import pyarrow as pa
+
+    lengths = [17, 1, 3, 2, 9]
+    made = pa.dictionary(pa.int32(), pa.string()) if kind == "words" else getattr(pa, kind)()
+    column = _column(pa, made, values, lengths)
+    assert column.to_pylist() == [value for value, length in zip(values, lengths, strict=True) for _ in range(length)]
+
+
+@NEEDS_ARROW
+def test_flags_and_whole_numbers_that_are_not_known_everywhere_are_read_where_they_are():
+    import pyarrow as pa
+
+    flags = [True, None, False, False, True, True, None, False, True, False, True]
+    assert _arrow_numbers(pa, np.array(flags, object), pa.bool_()).to_pylist() == flags
+    whole = [3.0, np.nan, 0.0, 2.0**40]
+    assert _arrow_numbers(pa, np.array(whole), pa.int64()).to_pylist() == [3, None, 0, 2**40]
 
 
 @pytest.mark.parametrize("form", FORMS)

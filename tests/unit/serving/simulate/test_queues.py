@@ -64,6 +64,16 @@ def waiting_of(requests):
     return (requests.first_s - requests.due_s - STEP_S).mean()
 
 
+class HalfSeconds(EvenSteps):
+    """Steps whose sums are exact."""
+
+    def decode(self, _sequences, _context):
+        return 0.5
+
+    def mixed(self, _chunks, _sequences, _context):
+        return 0.5
+
+
 def poisson(rate, count, seed=1):
     return np.cumsum(np.random.default_rng(seed).exponential(1 / rate, count))
 
@@ -80,6 +90,14 @@ def test_one_server_with_equal_services_waits_half_as_long_as_m_d_1_does():
     service_s = steps * STEP_S
     requests, _ = run(demand(poisson(share / service_s, count), np.full(count, steps)))
     assert waiting_of(requests) == pytest.approx(share / (2 * (1 - share)) * service_s, rel=0.06)
+
+
+@pytest.mark.parametrize(("patience_s", "is_answered"), [(0.999, False), (1.0, False), (1.001, True)])
+def test_whoever_waits_goes_away_at_the_end_of_their_patience(patience_s, is_answered):
+    """The only sequence is free after two steps, at one second: whoever waits no longer than that is gone."""
+    requests, cluster = run(demand([0.0, 0.0], [2, 1]), times=HalfSeconds(), patience_s=patience_s)
+    assert [*requests.ok] == [True, is_answered]
+    assert cluster.replicas[0].now == (1.5 if is_answered else 1.0)
 
 
 def test_several_servers_wait_as_m_m_c_does():
