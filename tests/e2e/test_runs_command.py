@@ -196,6 +196,26 @@ def test_a_run_goes_out_and_comes_in(say, ids, tmp_path):
         assert store.artifact(ids[2], "trace.json").read_bytes() == b"{}"
 
 
+def test_a_profile_comes_in_under_the_name_and_tags_that_are_given(say, ids, tmp_path):
+    saved = tmp_path / "saved.json"
+    assert say("export", "first", "-o", str(saved))[0] == 0
+    code, listed, _ = say("import", str(saved), "--name", "taken in", "--tag", "a", "--tag", "b", "--format", "json")
+    (run,) = json.loads(listed)
+    assert (code, run["name"], run["tags"]) == (0, "taken in", ["a", "b"])
+    before = len(json.loads(say("runs", "--format", "json")[1]))
+    for wrong in (("--tag", "two words"), ("--device", "phone"), ("--no-store",)):
+        assert say("import", str(saved), *wrong)[0] == 2, wrong
+    assert len(json.loads(say("runs", "--format", "json")[1])) == before, "nothing half done"
+
+
+def test_a_command_that_never_started_is_listed_by_its_first_word(say, place, capsys):
+    words = ["bench", "--no-guard", "--store", str(place), "--", "no-such-program", "--fast"]
+    assert run_command(words) == 2
+    capsys.readouterr()
+    (run, *_) = json.loads(say("runs", "--format", "json")[1])
+    assert (run["status"], run["model"]) == ("failed", "no-such-program")
+
+
 def test_projects_are_made_named_and_deleted(say, ids):
     code, out, _ = say("runs", "projects", "--format", "json")
     assert (code, [(row["name"], row["runs"]) for row in json.loads(out)]) == (0, [("phones", 2), ("servers", 1)])

@@ -295,9 +295,12 @@ def listed(text: str | None) -> tuple[str, ...]:
     return tuple(part.strip() for part in (text or "").split(",") if part.strip())
 
 
-def split_lists(context: click.Context, parameter: click.Parameter, values: tuple[str, ...]) -> tuple[str, ...]:  # noqa: ARG001 - click's signature
+def split_lists(context: click.Context, parameter: click.Parameter, values: tuple[str, ...]) -> tuple[str, ...]:
     """Each of the names in a repeated option, of which each may be a list with commas."""
-    return listed(",".join(values))
+    names = listed(",".join(values))
+    if values and not names:  # a variable of a script that is empty
+        raise click.BadParameter("it is empty.", ctx=context, param=parameter)
+    return names
 
 
 def option_of(name: str) -> str:

@@ -115,6 +115,9 @@ def _ended_with(arguments: list[str], terminated: Callable[[], bool], *, debug: 
         result: Any = cli.main(args=arguments, prog_name="inferometer", standalone_mode=False)
     except InferometerError as error:
         return _print_error(_noted(str(error), error), error.exit_code, debug=debug)
+    except click.exceptions.NoArgsIsHelpError as error:
+        write_message(f"{error.format_message()}\n")  # a group's page, as --help prints it
+        return 2
     except click.ClickException as error:
         message = error.format_message()
         context = error.ctx if isinstance(error, click.UsageError) else None

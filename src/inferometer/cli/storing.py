@@ -1,5 +1,6 @@
 """Storing runs, for every command that measures: the options, and the line that says where the run is."""
 
+import shlex
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, TypedDict
@@ -101,7 +102,8 @@ def recording_from(
     to_hub = enabled and bool(options["hub"] or value_of("INFEROMETER_PUSH"))
     if options["hub"] and options["no_store"]:
         raise DomainError("--hub sends a stored run, and --no-store stores none.", remedy="Leave one of them out.")
-    model = parameters.get("model")
+    # A command that never starts is told from others by its first word, as one that was measured is.
+    model = parameters.get("model") or next(iter(shlex.split(parameters.get("command", ""))), "")
     subject = {} if not model else {"model": Path(model).name if Path(model).exists() else model}
     recorder = recording(
         options["project"],

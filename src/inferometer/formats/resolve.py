@@ -48,7 +48,7 @@ def read(source: Any, example_inputs: tuple[Any, ...] | None = None, *, image: i
     if isinstance(source, str) and (net := net_named(source)) is not None:
         return read_net(net)
     path = Path(source)
-    if path.exists():
+    if source != "" and path.exists():
         from inferometer.formats.detect import read_graph  # noqa: PLC0415 - catalog names need no readers of files
 
         return read_graph(path)
@@ -62,8 +62,8 @@ def read(source: Any, example_inputs: tuple[Any, ...] | None = None, *, image: i
 def files_in(source: str) -> tuple[str, ...]:
     """The model files of a folder that is no model itself, by name; the source alone where it is anything else."""
     path = Path(source)
-    if row_named("models", source) is not None or not path.is_dir():
-        return (source,)
+    if not source or row_named("models", source) is not None or not path.is_dir():
+        return (source,)  # the path of an empty name is this folder, which nobody named
     from inferometer.formats.base import look  # noqa: PLC0415 - as above
     from inferometer.formats.detect import choose_reader  # noqa: PLC0415 - as above
 

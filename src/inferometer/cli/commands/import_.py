@@ -8,7 +8,16 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.core import ParameterSource
 
-from inferometer.cli.options import OutputFile, format_option, print_profiles, print_table, print_text, print_view, say
+from inferometer.cli.options import (
+    OutputFile,
+    format_option,
+    print_profiles,
+    print_table,
+    print_text,
+    print_view,
+    refuse_given,
+    say,
+)
 from inferometer.cli.storing import StoringOptions, print_run_link, recording_from, storing_options
 from inferometer.core.errors import DomainError
 from inferometer.core.units import parse_quantity
@@ -20,6 +29,11 @@ if TYPE_CHECKING:
     from inferometer.core.profile import Profile
     from inferometer.engines.tools.own_table import OwnTable
 
+# What a run of ours says itself, or what it is already: stored as a file, and sent by `export`.
+_OF_OTHERS = (
+    "source", "model", "device", "column", "pattern", "time_unit", "walls", "sweep", "out", "no_store", "hub", "token",
+    "token_file",
+)  # fmt: skip
 _COLUMN = "Of a table of one's own: which column has which field; may be repeated."
 
 
@@ -75,7 +89,12 @@ def command(
     if runs := tuple(file for file in files if kinds[file] == "run"):
         from inferometer.cli.commands.runs import print_taken_in
 
-        print_taken_in(runs, storing["project"] if asked else None, storing["store"], form, new_id=new_id)
+        if len(runs) == len(files):  # beside another tool's file these options are that file's
+            refuse_given(_OF_OTHERS, "{} is of another tool's results, and this is a run of ours.", "Leave it out.")
+        print_taken_in(
+            runs, storing["project"] if asked else None, storing["store"], form,
+            new_id=new_id, name=storing["name"], tags=storing["tags"],
+        )  # fmt: skip
     for file in files:
         if kinds[file] == "result":
             from inferometer.cli.commands.bundle import print_result

@@ -296,11 +296,28 @@ def import_(files: tuple[Path, ...], project: str | None, new_id: bool, store: s
 
 
 def print_taken_in(
-    files: tuple[Path, ...], project: str | None, store: str | None, form: str, *, new_id: bool
-) -> None:  # fmt: skip
-    """Take in archives of runs, or documents of runs or profiles."""
+    files: tuple[Path, ...],
+    project: str | None,
+    store: str | None,
+    form: str,
+    *,
+    new_id: bool,
+    name: str | None = None,
+    tags: tuple[str, ...] = (),
+) -> None:
+    """Take in archives of runs, or documents of runs or profiles; a name and tags are added to what they say."""
+    from inferometer.store.names import valid_name
+
+    for kind, text in (("run", name), *(("tag", tag) for tag in tags)):
+        if text:
+            valid_name(kind, text)  # before anything is stored
     with open_chosen(store, create=True) as opened:
-        _print_rows(opened, [opened.import_(file, project=project, new_id=new_id) for file in files], form)
+        taken = [opened.import_(file, project=project, new_id=new_id) for file in files]
+        for run in taken:
+            if name:
+                opened.rename(run, name)
+            opened.tag(run, *tags)
+        _print_rows(opened, taken, form)
 
 
 def _print_rows(opened: "Store", runs: list[str], form: str) -> None:

@@ -1,6 +1,7 @@
 """Build a Recording from batches of spans or from a Trace: the passes between recording and reporting."""
 
 import re
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain, count
@@ -94,7 +95,7 @@ def _gathered(batches: Iterable[SpanBatch], titles: Titles, lanes: "_Lanes") -> 
         columns[name] = _listed(parts[name], counts)
     columns = {name: column for name, column in columns.items() if column is not None or name not in _OPTIONAL}
     columns.setdefault("parent", None)
-    named = [_titled(lane, titles) for lane in lanes.known.values()]
+    named = _titled([*lanes.known.values()], titles)
     empty = frozenset(name for name in _ARRAYS if name != "parent" and all(part is None for part in parts[name]))
     return _SpanTable(words=words, columns=columns, empty=empty, lanes=named)
 
@@ -168,9 +169,20 @@ class _Lanes:
         return number
 
 
-def _titled(lane: Lane, titles: Titles) -> Lane:
-    thread = titles.get((lane.process, lane.thread)) or f"thread {lane.thread}"
-    return replace(lane, title=thread if lane.task is None else f"{thread}, {lane.task_name}")
+_LARGEST_TID = 2**22  # of Linux; Python's own number of a thread is an address, which nobody can read
+
+
+def _titled(lanes: list[Lane], titles: Titles) -> list[Lane]:
+    """Each with its thread's name; a thread that ended before it was asked for its name gets the next number."""
+    known, ended = dict(titles), Counter[int]()
+    found: list[Lane] = []
+    for lane in lanes:
+        key = (lane.process, lane.thread)
+        if not known.get(key):
+            ended[lane.process] += lane.thread > _LARGEST_TID
+            known[key] = f"ended thread {ended[lane.process]}" if lane.thread > _LARGEST_TID else f"thread {lane.thread}"
+        found.append(replace(lane, title=known[key] if lane.task is None else f"{known[key]}, {lane.task_name}"))
+    return found
 
 
 def _nested(table: _SpanTable) -> Ints:

@@ -7,6 +7,7 @@ from inferometer.core.profile import Profile
 from inferometer.understand.view.cards import View, view_of
 from inferometer.understand.view.profiles import record_table
 from inferometer.understand.view.render import markdown_table, render
+from inferometer.understand.view.terminal import plain_text
 
 
 def profile_csv(profile: Profile) -> str:
@@ -44,7 +45,8 @@ def _finding(finding: Finding) -> str:
 
 
 def _plain(text: str) -> str:
-    """Text that is neither markup nor a cell's end where Markdown is drawn."""
+    """Text that is neither markup nor a cell's end where Markdown is drawn, and that no terminal obeys."""
+    text = plain_text(text)
     for letter, written in (("\\", "\\\\"), ("|", "\\|"), ("`", "\\`"), ("<", "&lt;"), (">", "&gt;"), ("\n", " ")):
         text = text.replace(letter, written)
     return text

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 from inferometer.understand.view.table import ReportTable, cell_text
-from inferometer.understand.view.terminal import draw_table
+from inferometer.understand.view.terminal import draw_table, plain_text
 
 FORMATS = ("table", "json", "csv", "md")
 _RISKY = ("=", "+", "-", "@", "\t", "\r")  # what a spreadsheet takes for a formula (OWASP, CSV injection)
@@ -38,13 +38,19 @@ def _as_csv(table: ReportTable) -> str:
 
 
 def _plain(value: Any) -> Any:
-    """A cell of a file. A text that a spreadsheet would run as a formula begins with an apostrophe."""
+    """A cell of a file. A text that a spreadsheet would run as a formula begins with an apostrophe.
+
+    Nor has it what a terminal would obey: files are looked at with `cat`.
+    """
     text = " ".join(map(str, value)) if isinstance(value, list | tuple) else value
-    return f"'{text}" if isinstance(text, str) and text.startswith(_RISKY) else text
+    if not isinstance(text, str):
+        return text
+    text = plain_text(text)
+    return f"'{text}" if text.startswith(_RISKY) else text
 
 
 def _in_cell(text: str) -> str:
-    return text.replace("|", "\\|").replace("\n", " ")
+    return plain_text(text).replace("|", "\\|").replace("\n", " ")
 
 
 def markdown_table(table: ReportTable, written: Callable[[str], str] = _in_cell) -> str:

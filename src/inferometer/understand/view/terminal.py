@@ -42,7 +42,7 @@ def without_styles(text: str) -> str:
     return visible(re.sub(r"\x1b\[[0-9;]*m", "", text))
 
 
-def _plain(text: str) -> str:
+def plain_text(text: str) -> str:
     """A piece of data, to be styled: without any style of its own either."""
     return visible(text).replace("\x1b", "") if "\x1b" in text else visible(text)
 
@@ -85,7 +85,7 @@ def _wrapped(text: str, width: int) -> list[str]:
 def draw_table(table: ReportTable) -> str:
     """Aligned columns under a rule."""
     cells = [
-        [_cut(_plain(cell_text(column, row.get(column.key))), column.letters) for column in table.columns]
+        [_cut(plain_text(cell_text(column, row.get(column.key))), column.letters) for column in table.columns]
         for row in table.rows
     ]
     right = [column.numeric for column in table.columns]
@@ -147,7 +147,7 @@ def _lines(row: list[str], widths: list[int], right: list[bool]) -> list[str]:
 
 
 def draw_heading(title: str, subtitle: str | None = None) -> str:
-    title, subtitle = _plain(title), _plain(subtitle or "")
+    title, subtitle = plain_text(title), plain_text(subtitle or "")
     beside = f"{_GAP}{subtitle}" if subtitle else ""
     if len(title) + len(beside) <= _width():
         return _bold(title) + _dim(beside)
@@ -157,7 +157,7 @@ def draw_heading(title: str, subtitle: str | None = None) -> str:
 
 def draw_fields(rows: Sequence[tuple[str, str, str]]) -> str:
     """Label, value, remark: three columns without rules, for one thing's facts. Labels stay whole."""
-    rows = [(_plain(name), _plain(text), _plain(note)) for name, text, note in rows]
+    rows = [(plain_text(name), plain_text(text), plain_text(note)) for name, text, note in rows]
     lengths = [[len(line) for row in rows for line in row[index].split("\n")] for index in range(3)]
     label, value, remark = (max(column, default=0) for column in lengths)
     value, remark = _shared(value, remark, max(_width() - label - 2 * len(_GAP), 2))

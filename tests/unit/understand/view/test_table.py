@@ -33,6 +33,19 @@ def test_no_cell_of_a_file_is_a_formula_for_a_spreadsheet():
     assert render(table, "csv").splitlines()[1] == "'=1+1,-1.0"
 
 
+@pytest.mark.parametrize("form", ["table", "csv", "md"])
+def test_no_cell_holds_what_a_terminal_obeys_or_what_turns_text_round(form):
+    hostile = "\x1b[2J\x1b]0;mine\x07\x9b31mnet\u202e"
+    written = render(ReportTable(columns=columns("name"), rows=({"name": hostile},)), form)
+    assert "net" in written
+    assert not set(written) & set("\x1b\x07\x9b\u202e")
+
+
+def test_a_control_character_hides_no_formula():
+    table = ReportTable(columns=columns("name"), rows=({"name": "\x00=1+1"},))
+    assert render(table, "csv").splitlines()[1] == "'=1+1"
+
+
 def test_csv_reads_back():
     rows = list(csv.reader(io.StringIO(render(TABLE, "csv"))))
     assert rows == [["name", "memory_bytes", "count", "tags"], ["a|b", "24000000000.0", "1235814400", "x y"],

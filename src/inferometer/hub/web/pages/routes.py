@@ -61,10 +61,10 @@ COLUMNS = (
     ListColumn(key="model", heading="Model", rank=3, width=136, field="model", sort="model"),
     ListColumn(key="device", heading="Device", rank=6, width=136, field="device", sort="device"),
     ListColumn(key="latency", heading="Latency", rank=4, width=76, field="latency_s", sort="latency", number=True),
-    ListColumn(key="ttft", heading="TTFT", rank=12, width=76, field="ttft_s", sort="ttft", number=True),
+    ListColumn(key="ttft", heading="TTFT", rank=7, width=76, field="ttft_s", sort="ttft", number=True),
     ListColumn(key="tpot", heading="TPOT", rank=16, width=76, field="tpot_s", sort="tpot", number=True, wanted=False),
-    ListColumn(key="tokens", heading="Tokens/s", rank=10, width=72, field="tokens_per_s", sort="tokens", number=True),
-    ListColumn(key="memory", heading="Memory", rank=8, width=76, field="peak_memory_bytes", sort="memory", number=True),
+    ListColumn(key="tokens", heading="Tokens/s", rank=11, width=72, field="tokens_per_s", sort="tokens", number=True),
+    ListColumn(key="memory", heading="Memory", rank=9, width=76, field="peak_memory_bytes", sort="memory", number=True),
     ListColumn(key="batch", heading="Batch", rank=14, width=52, field="batch", sort="batch", number=True, telling=True),
     ListColumn(
         key="precision", heading="Precision", rank=13, width=80, field="precision", sort="precision", telling=True
@@ -72,11 +72,11 @@ COLUMNS = (
     ListColumn(
         key="threads", heading="Threads", rank=17, width=66, field="threads", sort="threads", number=True, wanted=False
     ),
-    ListColumn(key="runtime", heading="Runtime", rank=11, width=110, field="runtime", telling=True),
+    ListColumn(key="runtime", heading="Runtime", rank=12, width=110, field="runtime", telling=True),
     ListColumn(key="machine", heading="Machine", rank=15, width=136, field="machine_id", sort="machine", telling=True),
     ListColumn(key="author", heading="Author", rank=18, width=100, field="author", sort="author", wanted=False),
-    ListColumn(key="layers", heading="Layers", rank=9, width=84, field="profile_kind"),
-    ListColumn(key="tags", heading="Tags", rank=7, width=128, field="tags"),
+    ListColumn(key="layers", heading="Layers", rank=10, width=84, field="profile_kind"),
+    ListColumn(key="tags", heading="Tags", rank=8, width=128, field="tags"),
 )
 _ALWAYS = {"run"}
 _SAID = ("disturbed",)  # tags of which the status says the same: no person has chosen them
