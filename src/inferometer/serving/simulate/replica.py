@@ -597,7 +597,10 @@ class Replica:
 
     def plan_step(self) -> list[tuple[SimulatedRequest, int]]:
         """The prompts that the next step reads; whoever must give way for those that decode has done so."""
-        return self._planned()[0]
+        chunks = self._planned()[0]
+        while not chunks and self._need(1) > self.pool.free:
+            self._preempt()  # where prompts go before decoding, nobody has given way yet
+        return chunks
 
     def do_run(self, steps: int, seconds: float) -> bool:
         """So many steps of decoding have passed, each so long; whether a request has ended."""
