@@ -249,7 +249,8 @@ def asked_traffic(trace: str | Path | None, rate: float | None) -> tuple[Request
         return None, rate
     played = read_trace(Path(trace))
     if rate is None and not (played.is_timed and played.seconds):
-        raise DomainError(f"{played.name} does not say when its requests come.", remedy="Add a rate.")
+        why = "has all its requests at one moment" if played.is_timed else "does not say when its requests come"
+        raise DomainError(f"{played.name} {why}.", remedy="Add a rate.")
     return played, len(played) / played.seconds if rate is None else rate
 
 

@@ -33,6 +33,10 @@ if TYPE_CHECKING:
     from inferometer.core.graph import Graph
     from inferometer.predict.question import Question
 SERVED = fields_that(door="simulate")
+_DRAFTED: dict[DraftHead, str] = {
+    "ngram": "n-grams are accepted depends on how far answers repeat their prompts",
+    "eagle": "EAGLE's head are accepted depends on what it was trained on, and on your requests",
+}
 _WAYS = ("rate", "concurrency", "ramp", "trace")
 _MOST_REPLICAS = 65_536  # as of --replicas
 _DIGITS = 9  # of a whole number: tokens, adapters and replicas have fewer
@@ -118,11 +122,11 @@ def _speculation(options: Mapping[str, Any]) -> tuple[int, float] | None:
     if options["draft"] is None and head is None:
         return None
     kept = options["acceptance"]
-    if head == "ngram" and kept is None:
+    if head in {"ngram", "eagle"} and kept is None:
         raise DomainError(
-            "How many tokens of n-grams are accepted depends on how far answers repeat their prompts: there is no "
-            "usual share.",
-            remedy="Say it: --acceptance 0.2, say, for a chat, and more for edits of what stands in the prompt.",
+            f"How many tokens of {_DRAFTED[head]}: there is no usual share.",
+            remedy="Say it: --acceptance 0.2, say, for n-grams in a chat. `inferometer load` tells what a vLLM server "
+            "accepts.",
         )
     # DeepSeek-V3's report has 85 to 90 % for the second token (arXiv:2412.19437, 5.4.3): one layer drafts one token.
     length, usual = (1, 0.85) if head == "mtp" else (DRAFT_LENGTH, ACCEPTANCE)

@@ -136,13 +136,13 @@ def test_every_option_of_a_simulation_is_in_its_plan():
 def test_what_differs_between_requests_is_in_the_plan():
     found = simulated(
         "--rate", "1", "--n", "3", "--cancel", "0.1:5s", "--lora", "8:32", "--max-loras", "2", "--images", "2:576:50",
-        "--encoder", "30ms", "--draft", "eagle", "--acceptance-spread", "0.1", "--autoscale", "1:4:0.7", "--scale-by",
-        "cache",
+        "--encoder", "30ms", "--draft", "eagle", "--acceptance", "0.6", "--acceptance-spread", "0.1",
+        "--autoscale", "1:4:0.7", "--scale-by", "cache",
     )  # fmt: skip
     assert (found.answers, found.cancels) == (3, (0.1, 5.0))
     assert found.lora == Lora(adapters=8, rank=32, slots=2)
     assert found.vision == Vision(images=2, tokens=576, encode_s=0.03, pictures=50)
-    assert (found.head, found.speculation, found.spread) == ("eagle", (4, 0.7), 0.1)
+    assert (found.head, found.speculation, found.spread) == ("eagle", (4, 0.6), 0.1)
     assert (found.question.options.speculative, found.scaling.signal) == (None, "cache")
     assert found.kinds == Kinds(adapters=8, images=2, pictures=50)
     assert simulated("--rate", "1", "--draft", "mtp").speculation == (1, 0.85)
@@ -150,8 +150,8 @@ def test_what_differs_between_requests_is_in_the_plan():
     assert modelled.encode_s == pytest.approx(ask("vit-b-16", on="nvidia-l4").answer().summary.latency_s)
     for wrong in (
         ("--cancel", "0.1"), ("--cancel", "x:5s"), ("--lora", "x"), ("--lora", "1:2:3"), ("--images", "2"),
-        ("--images", "2:576"), ("--draft-length", "4"), ("--draft", "ngram"), ("--autoscale", "1:2"),
-        ("--encoder", "30ms"),
+        ("--images", "2:576"), ("--draft-length", "4"), ("--draft", "ngram"), ("--draft", "eagle"),
+        ("--autoscale", "1:2"), ("--encoder", "30ms"),
     ):  # fmt: skip
         with pytest.raises((DomainError, UnitError)):
             simulated("--rate", "1", *wrong)

@@ -44,7 +44,7 @@ def question():
     ],
 )
 def test_users_share_the_replicas(monkeypatch, question, users, limit, meets):
-    together = min(users, 24)
+    together = users * 50 / (49 * 0.02 + 0.5)  # an answer of each user over the time until it is whole
     steady = SimpleNamespace(sequences=8, tpot_s=0.02, ttft_s=0.5, step_s=0.01, bound="memory",
                              interval=lambda name: (f"{name} low", f"{name} high"))  # fmt: skip
     asked = []
@@ -60,11 +60,10 @@ def test_users_share_the_replicas(monkeypatch, question, users, limit, meets):
     assert (traffic.prompt, traffic.generate, traffic.cached, count) == (100, 50, 0, users)
     assert (found.meets, found.batch, found.replicas, found.tp, found.devices) == (meets, 8, 3, 2, 6)
     assert found.tokens_per_s_per_user == 50.0
-    assert found.tokens_per_s == pytest.approx(together * 50)
-    assert found.tokens_per_s_per_device == pytest.approx(together * 50 / 6)
+    assert found.tokens_per_s == pytest.approx(together)
+    assert found.tokens_per_s_per_device == pytest.approx(together / 6)
     assert found.usd_per_hour == 12.0
-    each = 50 / (50 * 0.02 + 0.5)  # tokens a second of a user, the time to the first one counted
-    assert found.usd_per_million_tokens == pytest.approx(12.0 / 3600 / (users * each) * 1e6)
+    assert found.usd_per_million_tokens == pytest.approx(12.0 / 3600 / together * 1e6)
     assert (found.ttft_low_s, found.ttft_high_s) == ("ttft low", "ttft high")
     assert (found.tpot_low_s, found.tpot_high_s) == ("tpot low", "tpot high")
     assert (found.kv_tokens, found.notes) == (None, ("a note",))

@@ -174,9 +174,12 @@ def command(
     print_run_link(recorder)
     levels = () if profile.served is None else profile.served.levels
     if all(level.requests is not None and "ok" not in level.requests.outcome for level in levels):
+        ends = {end for level in levels if level.requests is not None for end in level.requests.outcome}
         raise GateError(
-            "No request was answered.", remedy="Each is longer than the cache: see --kv-blocks and --prompt."
-        )
+            "No request was answered.",
+            remedy="Each is longer than the cache or than --max-model-len, which is the model's window where it is not "
+            "given." if ends == {"too_long"} else "What became of them stands above.",
+        )  # fmt: skip
 
 
 def plan_from(model: str, device: str, options: dict[str, Any], *, command: str | None = None) -> SimulationPlan:

@@ -97,6 +97,7 @@ class Requests:
 
 # The part of a round that is reported: when the load was as asked for, neither filling up nor running dry.
 
+_LEAST = 6  # requests of a window: a median needs as many
 _LEAST_SHARE = 0.3  # of a round's requests; a window with fewer says more about chance than the round as a whole
 
 
@@ -141,7 +142,7 @@ def _whole(requests: Requests) -> Window:
 
 def _checked(requests: Requests, window: Window, whole: Window) -> Window:
     inside = int(((requests.due_s >= window.start_s) & (requests.due_s <= window.end_s)).sum())
-    if window.seconds <= 0 or inside < _LEAST_SHARE * len(requests):
+    if window.seconds <= 0 or inside < max(_LEAST, _LEAST_SHARE * len(requests)):
         return _too_few(whole, len(requests), "this load")
     return window
 

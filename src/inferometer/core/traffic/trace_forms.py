@@ -108,7 +108,7 @@ def _lines(path: Path | str, objects: list[Fields]) -> tuple[str, list[TraceLine
     for number, entry in enumerate(objects, start=1):
         try:
             lines += read(entry, number)
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
+        except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
             why = f"it has no {error}" if isinstance(error, KeyError) else error
             raise FormatError(f"{path}, entry {number} is not one of {form}: {why}.", remedy=KNOWN) from None
     return form, lines
@@ -409,7 +409,7 @@ def _table(path: Path, text: str) -> tuple[str, list[TraceLine]]:
                     input_tokens=int(row[form.input] or 0), output_tokens=int(row[form.output] or 0),
                 )
             )  # fmt: skip
-        except (ValueError, TypeError):
+        except (ValueError, TypeError, OverflowError):
             raise FormatError(f"{path}, line {number}: it is not a time and two numbers of tokens.") from None
     return form.form, lines
 

@@ -38,6 +38,8 @@ _MANY = 0.05  # of the requests
 _HUB = "hf:"
 _MOST_ROWS, _SHOWN = 20_000, 200  # of a dataset; letters of an error
 _GOLDEN = 0.6180339887498949
+_MOST_TOKENS = 10**9  # of a prompt or an answer
+_MOST_S = 1e9  # between the first arrival and the last: thirty years
 
 
 def _none() -> Times:
@@ -185,11 +187,10 @@ def _chosen(trace: RequestTrace, place: dict[int, int], due: Times) -> RequestTr
 def trace_of(name: str, form: str, lines: Iterable[TraceLine]) -> RequestTrace:
     """The requests of a file in an order in which each comes after the ones whose answers it waits for."""
     rows = list(lines)
+    _require_numbers(name, rows)
     usable = [row for row in rows if row.input_tokens > 0 and row.output_tokens > 0]
     if not usable:
         raise FormatError(f"{name} holds no request with tokens.")
-    if not all(row.at_s is None or math.isfinite(row.at_s) for row in usable):
-        raise FormatError(f"{name} holds a time that is not a number.")
     before = _before(name, usable)
     order = _ordered(name, usable, before)
     place = {index: at for at, index in enumerate(order)}
@@ -220,6 +221,32 @@ def trace_of(name: str, form: str, lines: Iterable[TraceLine]) -> RequestTrace:
     )
 
 
+def _require_numbers(name: str, rows: Sequence[TraceLine]) -> None:
+    """Times and tokens that can be: what a file has of others is a slip, and not a request that failed."""
+    if not all(math.isfinite(row.wait_s) and (row.at_s is None or math.isfinite(row.at_s)) for row in rows):
+        raise FormatError(f"{name} holds a time that is not a number.")
+    for row in rows:
+        where = f"{name}: turn {row.turn} of session {row.session!r}"
+        if row.wait_s < 0:
+            raise FormatError(f"{where} waits for {row.wait_s:g} s.", remedy="A wait is 0 seconds or more.")
+        if (
+            not 0
+            <= min(row.input_tokens, row.output_tokens)
+            <= max(row.input_tokens, row.output_tokens)
+            <= _MOST_TOKENS
+        ):
+            raise FormatError(
+                f"{where} has {row.input_tokens:.6g} tokens and an answer of {row.output_tokens:.6g}.",
+                remedy=f"Tokens are 0 to {_MOST_TOKENS:,}; what has none is left out.",
+            )
+    times = [row.at_s for row in rows if row.at_s is not None]
+    if times and max(times) - min(times) > _MOST_S:
+        raise FormatError(
+            f"{name} begins {min(times):g} s and ends {max(times):g} s after zero, years apart.",
+            remedy="at_s and arrival_s are seconds; Mooncake's and AIPerf's timestamps are milliseconds.",
+        )
+
+
 def _before(name: str, rows: Sequence[TraceLine]) -> list[tuple[int, ...]]:
     """For each request, the indices of the requests whose answers it waits for."""
     turns: dict[Hashable, dict[int, int]] = {}
@@ -232,7 +259,11 @@ def _before(name: str, rows: Sequence[TraceLine]) -> list[tuple[int, ...]]:
     for session, talk in turns.items():
         named[str(session)] = talk[max(talk)]
         named |= {f"{session}{mark}{turn}": index for turn, index in talk.items() for mark in "/:"}
-    named |= {row.id: index for index, row in enumerate(rows) if row.id is not None}
+    known: dict[str, int] = {}
+    for index, row in enumerate(rows):
+        if row.id is not None and known.setdefault(row.id, index) != index:
+            raise FormatError(f"{name} has two requests with the id {row.id!r}.", remedy="Give each an id of its own.")
+    named |= known
     ranked = {session: sorted(talk) for session, talk in turns.items()}
     found: list[tuple[int, ...]] = []
     for row in rows:

@@ -296,10 +296,10 @@ def serving_answer(question: Question, users: int, tokens_per_user: float | None
         what = what.limited(tokens=question.options.chunk, waits=what.limits.waits)
     steady = what.steady(traffic, users)
     under_way = min(users, steady.sequences * what.replicas)
-    together = under_way / steady.tpot_s
+    # By Little's law: a user's answer over the time until it is whole, its prompt counted in.
+    together = users * traffic.generate / (steady.ttft_s + (traffic.generate - 1) * steady.tpot_s)
     ttft, tpot = steady.interval("ttft"), steady.interval("tpot")
     price = hourly_price(question.device, what.devices, question.options.place)
-    served_all = traffic.generate / (traffic.generate * steady.tpot_s + steady.ttft_s)
     joules = _joules_per_token(question, traffic, max(under_way, what.replicas))
     return ServingAnswer(
         model=question.graph.name,
@@ -328,7 +328,7 @@ def serving_answer(question: Question, users: int, tokens_per_user: float | None
         bound=steady.bound,
         kv_tokens=None if what.memory is None else what.memory.kv_tokens,
         usd_per_hour=None if price is None else float(price.usd_per_hour),
-        usd_per_million_tokens=None if price is None else float(million_usd(price, users * served_all)),
+        usd_per_million_tokens=None if price is None else float(million_usd(price, together)),
         notes=(*what.notes, *window_notes(question.graph, workload)),
         energy_j_per_token=joules[0],
         energy_j_per_token_low=joules[1],

@@ -73,11 +73,6 @@ class Steady:
     ttft_spread: float
     tpot_spread: float
 
-    @property
-    def tokens_per_s(self) -> float:
-        """Of all sequences together."""
-        return self.sequences / self.tpot_s
-
     def interval(self, name: str) -> tuple[float, float]:
         """The ends between which eight in ten measurements of `ttft` or `tpot` lie."""
         seconds = self.ttft_s if name == "ttft" else self.tpot_s

@@ -154,7 +154,8 @@ class LoadPlan:
         if self.trace is not None:
             prompts, answers = self.trace.input_tokens.mean(), self.trace.output_tokens.mean()
             counted = "; four letters counted as a token" if self.trace.estimated else ""
-            return f"of the trace: prompts {prompts:,.0f} tokens, answers {answers:,.0f} on average{counted}"
+            left_out = f"; {self.trace.skipped:,} rows without tokens left out" if self.trace.skipped else ""
+            return f"of the trace: prompts {prompts:,.0f} tokens, answers {answers:,.0f} on average{counted}{left_out}"
         shared = self.sharing
         parts = [f"prompts {self.prompt} tokens, answers {self.generate}"]
         if shared.prefix_tokens:

@@ -77,6 +77,19 @@ def _pool(
     words = [f"Steps are made as by {rules.title} ({rules.engine} {rules.since} and newer): {rules.url}."]
     if limits.seen:
         words.append(_STAMPED)
+    costs = what.step.costs
+    if costs.prompt_s.value > 0:
+        words.append(
+            f"Clients of load tests saw a first token some {1e3 * costs.prompt_s.value:.0f} ms and "
+            f"{costs.later.value:.1f} steps after the engine made it: that is in predict --users, and in no time here."
+        )
+    if plan.speculation is not None:
+        length, share = plan.speculation
+        drafted = "1 token is" if length == 1 else f"{length} tokens are"
+        words.append(
+            f"{drafted} drafted a step and {share:.0%} of each accepted, which makes {limits.kept:.3g} tokens a step, "
+            "at any load: what your server accepts is in its metrics (--acceptance)."
+        )
     words += more
     return ReplicaPool(times=times, rules=rules, limits=limits, replicas=replicas), (*what.notes, *words)
 
@@ -94,7 +107,7 @@ def _slots(
         block_tokens=plan.block_tokens or 1,
         prefix_cache=rules.prefix_cache and plan.prefix_cache,
         by_priority=bool(plan.priorities),
-        longest=plan.longest,
+        longest=plan.longest or question.graph.context_limit,  # as engines read it from a model's config
         queue=plan.queue,
         patience_s=plan.patience_s or inf,
         cancels=plan.cancels,
@@ -196,7 +209,7 @@ def _limits(plan: SimulationPlan, what: ServedReplica, question: Question) -> En
         swap_s_per_block=swap_s,
         by_priority=bool(plan.priorities),
         seen=_HALF if (plan.traffic.trace is not None and plan.traffic.trace.between_steps) else 0.0,
-        longest=plan.longest,
+        longest=plan.longest or question.graph.context_limit,  # as engines read it from a model's config
         queue=plan.queue,
         tiers=tuple(_tier(what, question, block_tokens, *tier) for tier in plan.offload),
         patience_s=plan.patience_s or inf,

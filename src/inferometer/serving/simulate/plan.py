@@ -54,11 +54,12 @@ class Vision:
 class SimulationPlan:
     """`traffic` says what is asked of the service, as of a load test.
 
-    Limits that are None are the engine's own. `readers` is a question about the pool that reads prompts, where that is
-    a pool of its own. `speculation` is (tokens drafted a step, share of them that is kept). `whole` counts every
+    Limits that are None are the engine's own. `readers` is a question about the pool that reads prompts, where that
+    is a pool of its own. `speculation` is (tokens drafted a step, share of them that is kept). `whole` counts every
     request and not those of the steady window alone. `longest` is what the engine takes at most of a prompt and its
-    answer, `queue` how many may wait, `patience_s` after how long whoever asked goes away. `offload` are tiers below a
-    replica's cache, the nearest first: bytes, and bytes a second; None are those of the link to the host.
+    answer (None: the model's window), `queue` how many may wait, `patience_s` after how long whoever asked goes
+    away. `offload` are tiers below a replica's cache, the nearest first: bytes, and bytes a second; None are those
+    of the link to the host.
     """
 
     question: Question
@@ -123,4 +124,6 @@ class SimulationPlan:
                 f"An acceptance that varies by {self.spread:g} from request to request cannot be.",
                 remedy=f"Write 0 to {_MOST_SPREAD}, with --draft or --draft-length.",
             )
+        if self.patience_s is not None and not self.patience_s > 0:
+            raise DomainError(f"--timeout must be greater than 0 s, and is {self.patience_s:g} s.")
         require_share_and_time(self.cancels)

@@ -595,7 +595,10 @@ class Replica:
 
     def plan_step(self) -> list[tuple[SimulatedRequest, int]]:
         """The prompts that the next step reads, after requests have given way to the decoding ones."""
-        return self._planned()[0]
+        chunks = self._planned()[0]
+        while not chunks and self._need(1) > self.pool.free:
+            self._preempt()  # where prompts go before decoding, nobody has given way yet
+        return chunks
 
     def do_run(self, steps: int, seconds: float) -> bool:
         """Apply a run of equal decoding steps; whether a request has ended."""

@@ -67,7 +67,9 @@ def _step(ranks: Sequence[Replica], times: GangTimes, until: float) -> bool:
 
 def _load(rank: Replica, chunks: Sequence[tuple[SimulatedRequest, int]]) -> RankLoad:
     sizes = [(size, request.done) for request, size in chunks]
-    return sizes, rank.decoding, rank.context if rank.decoding else 0.0
+    if not rank.decoding or (chunks and rank.rules.order != "decode"):  # they wait for the prompts
+        return sizes, 0, 0.0
+    return sizes, rank.decoding, rank.context
 
 
 def _steps(ranks: Sequence[Replica], until: float, seconds: float) -> int:

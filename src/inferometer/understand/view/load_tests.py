@@ -137,7 +137,10 @@ def trace_card(trace: RequestTrace) -> Card:
     known = trace_document(trace)
     rate = known["requests_per_s"]
     what, per_s = ("sessions", rate and rate * trace.first_turns / len(trace)) if trace.after else ("requests", rate)
-    comes = f"{per_s:.3g} {what}/s in {known['seconds']:,.0f} s" if rate else "it does not say when: --rate says it"
+    if rate:
+        comes = f"{per_s:.3g} {what}/s in {known['seconds']:,.3g} s"
+    else:
+        comes = "all begin at once" if trace.is_timed else "it does not say when: --rate says it"
     text = "Four letters were counted as a token: the file has texts and no numbers." if trace.estimated else None
     shared = f"{known['repeated_share']:.0%}"
     return Card(

@@ -1,4 +1,5 @@
 import gzip
+import json
 import re
 from pathlib import Path
 
@@ -143,3 +144,24 @@ def test_what_is_no_text_without_end_or_empty_says_so(tmp_path, monkeypatch, dat
 def test_a_device_of_zeros_is_no_trace():
     with pytest.raises(FormatError, match="no text"):
         read_trace(Path("/dev/zero"))
+
+
+@pytest.mark.parametrize(
+    ("line", "why"),
+    [
+        ({"output_tokens": 1e30}, "has 10 tokens and an answer of 1e"),
+        ({"output_tokens": float("inf")}, "infinity"),
+        ({"input_tokens": -10}, "has -10 tokens"),
+        ({"wait_s": -5}, "waits for -5 s"),
+        ({"wait_s": float("nan")}, "not a number"),
+        ({"at_s": float("nan"), "output_tokens": 0}, "not a number"),  # though a row without tokens is left out
+        ({"at_s": 1e300}, "years apart"),
+        ({"id": "first"}, "two requests with the id 'first'"),
+    ],
+)
+def test_numbers_that_cannot_be_are_refused_and_not_left_out(tmp_path, line, why):
+    first = {"id": "first", "session": "a", "at_s": 0, "input_tokens": 10, "output_tokens": 5}
+    other = {"session": "b", "at_s": 1, "input_tokens": 10, "output_tokens": 5}
+    path = written(tmp_path, "\n".join(map(json.dumps, (first, {**other, **line}))))
+    with pytest.raises(FormatError, match=why):
+        read_trace(path)

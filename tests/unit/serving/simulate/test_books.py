@@ -113,6 +113,25 @@ def limits(draw):
     )  # fmt: skip
 
 
+def _extended(limit, slots, images):
+    """With adapters and images, and what requests then ask for."""
+    limit = replace(
+        limit, adapters=Adapters(slots=slots, load_s=0.002) if slots else None,
+        encoder=Encoder(image_s=0.003, image_tokens=8, cache_tokens=40) if images else None,
+    )  # fmt: skip
+    return limit, Kinds(
+        priorities=(0.3, 0.7) if limit.by_priority else (), adapters=5 if slots else 0, images=images,
+        pictures=4 if images else 0,
+    )  # fmt: skip
+
+
+def _scaling(signal):
+    return None if signal is None else Scaling(
+        least=1, most=3, target=0.5 if signal == "cache" else 3, cold_start_s=0.01, interval_s=0.005, idle_s=0.01,
+        signal=signal,
+    )  # fmt: skip
+
+
 def _played(asked, service, kinds=None):
     demanded, concurrency = asked
     sink, plan = Columns(), SimpleNamespace(kinds=kinds or Kinds())
@@ -162,34 +181,31 @@ def test_a_simulation_that_makes_no_progress_ends_with_an_error(monkeypatch):
 def test_a_service_of_any_engine_keeps_its_books(  # noqa: PLR0917 - each is drawn
     asked, limit, engine, replicas, slots, images, apart, signal, routing
 ):
-    limit = replace(
-        _sized(limit, asked[0]), adapters=Adapters(slots=slots, load_s=0.002) if slots else None,
-        encoder=Encoder(image_s=0.003, image_tokens=8, cache_tokens=40) if images else None,
-    )  # fmt: skip
+    limit, kinds = _extended(_sized(limit, asked[0]), slots, images)
     pool = ReplicaPool(times=GrowingSteps(), rules=schedulers()[engine], limits=limit, replicas=replicas)
-    scaling = Scaling(
-        least=1, most=3, target=0.5 if signal == "cache" else 3, cold_start_s=0.01, interval_s=0.005, idle_s=0.01,
-        signal=signal or "requests",
-    )  # fmt: skip
     service = Service(
-        pool=pool, routing=routing, scaling=scaling if signal else None, reading=pool if apart else None,
-        handover_s=1e-4,
-    )  # fmt: skip
-    kinds = Kinds(
-        priorities=(0.3, 0.7) if limit.by_priority else (), adapters=5 if slots else 0, images=images,
-        pictures=4 if images else 0,
-    )  # fmt: skip
+        pool=pool, routing=routing, scaling=_scaling(signal), reading=pool if apart else None, handover_s=1e-4
+    )
     _played(asked, service, kinds)
 
 
-@given(asked=demands(), limit=limits(), replicas=st.integers(1, 2))
-@settings(max_examples=40, deadline=None, derandomize=True)
-def test_ranks_that_step_together_keep_their_books(asked, limit, replicas):
-    limit = replace(_sized(limit, asked[0]), swap_s_per_block=None, tiers=())
-    pool = ReplicaPool(
-        times=GrowingSteps(), rules=schedulers()["vllm-0.19"], limits=limit, replicas=replicas, ranks=2, gang=gang()
+@given(
+    asked=demands(), limit=limits(), engine=st.sampled_from(_PAGED), replicas=st.integers(1, 2),
+    slots=st.sampled_from([None, None, 2]), images=st.sampled_from([0, 0, 2]),
+    apart=st.booleans(), signal=st.sampled_from([None, None, *SIGNALS]), routing=st.sampled_from(services.ROUTINGS),
+)  # fmt: skip
+@settings(max_examples=150, deadline=None, derandomize=True)
+def test_ranks_that_step_together_keep_their_books(  # noqa: PLR0917 - each is drawn
+    asked, limit, engine, replicas, slots, images, apart, signal, routing
+):
+    """With adapters, images, tiers, readers of their own (which are no ranks) and replicas that come and go."""
+    limit, kinds = _extended(_sized(limit, asked[0]), slots, images)
+    ranks = ReplicaPool(
+        times=GrowingSteps(), rules=schedulers()[engine], limits=limit, replicas=replicas, ranks=2, gang=gang()
     )
-    _played(asked, Service(pool=pool))
+    reading = replace(ranks, ranks=1, gang=None) if apart else None
+    service = Service(pool=ranks, routing=routing, scaling=_scaling(signal), reading=reading, handover_s=1e-4)
+    _played(asked, service, kinds)
 
 
 @given(asked=demands(), limit=limits(), replicas=st.integers(1, 2))

@@ -402,14 +402,28 @@ def test_slots_are_the_engines_own_unless_they_are_given():
     own, notes = built(question, replicas=2)
     away = 8 * 2**30 / question.fit().kv_bytes_per_token  # --cache-ram
     assert own.pool.limits == EngineLimits(
-        tokens=2048, sequences=4, blocks=ENDLESS, block_tokens=1, prefix_cache=True, by_priority=False, away_tokens=away
+        tokens=2048,
+        sequences=4,
+        blocks=ENDLESS,
+        block_tokens=1,
+        prefix_cache=True,
+        by_priority=False,
+        away_tokens=away,
+        longest=8192,  # the model's window
     )
     assert (own.pool.replicas, "4 slots" in notes[-1]) == (2, True)
     given = built(question, tokens=9, sequences=8, blocks=7, block_tokens=6, priorities=(1.0,), prefix_cache=False)[
         0
     ].pool.limits
     assert given == EngineLimits(
-        tokens=9, sequences=8, blocks=7, block_tokens=6, prefix_cache=False, by_priority=True, away_tokens=away
+        tokens=9,
+        sequences=8,
+        blocks=7,
+        block_tokens=6,
+        prefix_cache=False,
+        by_priority=True,
+        away_tokens=away,
+        longest=8192,
     )
 
 
