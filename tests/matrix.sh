@@ -6,17 +6,19 @@
 #   pythonX.Y    that Python, if there is one on the PATH or in pyenv
 #   bare         an ordinary user, an unpacked archive in a path with a space, LANG=C, a home of 2 MB, and no git, browser,
 #                sshd, compiler or PostgreSQL (as root only: it makes a user and a file system in memory)
+#   busy         `make test` by nohup from a script, beside four loops that keep the cores busy
 #   installed-pythonX.Y  the wheel, then the sdist, in an empty environment of that Python: tests/smoke.py, the demo among it
 #   launchers    the wheel by `uvx` and `pipx run`, which a user has without installing anything first
 #   read-only    the commands that a user tries first, with a home that cannot be written: an error, never a traceback
 #
 # The last lines are the rows of the table in CONTRIBUTING.md.
 set -u
-rows=${*:-python3.11 python3.12 python3.13 python3.14 installed-python3.11 installed-python3.12 installed-python3.13 installed-python3.14 launchers bare read-only}
+rows=${*:-python3.11 python3.12 python3.13 python3.14 installed-python3.11 installed-python3.12 installed-python3.13 installed-python3.14 launchers bare busy read-only}
 root=$(cd "$(dirname "$0")/.." && pwd)
 work=$(mktemp -d)
 chmod 755 "$work"
-trap 'umount "$work/home" 2>/dev/null; rm -rf "$work"' EXIT
+loops=
+trap 'kill $loops 2>/dev/null; umount "$work/home" 2>/dev/null; rm -rf "$work"' EXIT
 table=$work/table
 machine=$(uname -m)
 TESTS=${TESTS:-}
@@ -119,6 +121,22 @@ bare_row() {
   umount "$work/home"
 }
 
+# Signals are ignored in every child, as many CI systems leave them, and the path has a space.
+busy_row() {
+  folder="$work/a busy machine"
+  copy "$folder" && (cd "$folder" && make .venv/.dev) >"$work/busy.log" 2>&1
+  for _ in 1 2 3 4; do
+    python3 -c 'while True: pass' &
+    loops="$loops $!"
+  done
+  begun=$(date +%s)
+  (cd "$folder" && nohup make $goal TESTS="$TESTS") >>"$work/busy.log" 2>&1 </dev/null &
+  wait $!
+  kill $loops
+  say busy "$(outcome "$work/busy.log") after $((($(date +%s) - begun) / 60)) min"
+  tail -40 "$work/busy.log"
+}
+
 read_only_row() {
   folder=$work/read-only
   [ "$(id -u)" = 0 ] || { say read-only "not run: needs root"; return; }
@@ -141,6 +159,7 @@ for row in $rows; do
     installed-*) installed_row "$row" ;;
     launchers) launchers_row ;;
     bare) bare_row ;;
+    busy) busy_row ;;
     read-only) read_only_row ;;
     *) echo "There is no row $row: see the top of tests/matrix.sh."; exit 2 ;;
   esac
