@@ -74,7 +74,7 @@ def _predicted(row: PublishedMeasurement, runtime: str | None) -> Phase | None:
     model = _askable(row.model)
     try:
         if row.quantity == "forward" and row.prompt is None and takes_prompt(model_graph(model)):
-            return None  # of how long a text, nobody says
+            return None  # the length of the text is not published
         return _phase(model, row.device, runtime, row.quantity, _sizes(row))
     except (InferometerError, OverflowError):
         return None  # no row for its peak, no reader for its model: nothing can be said

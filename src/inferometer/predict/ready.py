@@ -69,7 +69,7 @@ def require_finite(value: Any, name: str) -> None:
 class Layout:
     """What holds on every device: the graph as it is run, its work and its memory.
 
-    `active_parameters` are those that one token uses: all but the experts it does not visit.
+    `active_parameters` are used by one token: all but the experts that it does not visit.
     """
 
     graph: Graph

@@ -358,19 +358,19 @@ def match_device(name: str, unit: Unit | None = None) -> DeviceMatch | None:
     spoken = units_in(name)
     both = unit is None and set(spoken) == {"cpu", "gpu"} and "+" in name
     asked = unit or (spoken[0] if spoken and not both else None)
-    found = None if _SEVERAL.search(plain(name)) else _best(name, asked, both=both)
-    if found is None and asked in {None, "cpu"}:
-        found = described_instance(name) or described_cores(name)
-    return None if found is None else DeviceMatch(found, count_in(name))
+    matched = None if _SEVERAL.search(plain(name)) else _best(name, asked, both=both)
+    if matched is None and asked in {None, "cpu"}:
+        matched = described_instance(name) or described_cores(name)
+    return None if matched is None else DeviceMatch(matched, count_in(name))
 
 
 def _best(name: str, unit: Unit | None, *, both: bool) -> str | Device | None:
     words = words_of(_CORES_LISTED.sub(" ", plain(name)) if _named_outside(name) else name)
-    found = [*candidates(name, words), *candidates(name, without_sizes(words))]
+    phrases_in_name = [*candidates(name, words), *candidates(name, without_sizes(words))]
     if both:
-        chip = next((row for row in found if {"cpu", "gpu"} <= set(row.named.rows)), None)
+        chip = next((row for row in phrases_in_name if {"cpu", "gpu"} <= set(row.named.rows)), None)
         return _together(device(chip.named.rows["cpu"]), device(chip.named.rows["gpu"])) if chip else None
-    fitting = [(candidate, row) for candidate in found if (row := _row(candidate, unit)) is not None]
+    fitting = [(candidate, row) for candidate in phrases_in_name if (row := _row(candidate, unit)) is not None]
     if not fitting:
         return None
     # On a GPU, a card beats the graphics of the host it sits in: `Pi 5 (AMD RX 7600)`.
@@ -381,10 +381,10 @@ def _best(name: str, unit: Unit | None, *, both: bool) -> str | Device | None:
     cores = _GPU_CORES.search(text)
     if cores is None and "hz" not in text:
         return row
-    made = device(row)
-    if cores is not None and made.cores is not None and made.unit == "gpu":
-        return row if made.cores.value == int(cores[1]) else _with_cores(made, int(cores[1]))
-    return overclocked(made, name) or _as_described(made, name) or row
+    matched = device(row)
+    if cores is not None and matched.cores is not None and matched.unit == "gpu":
+        return row if matched.cores.value == int(cores[1]) else _with_cores(matched, int(cores[1]))
+    return overclocked(matched, name) or _as_described(matched, name) or row
 
 
 def _named_outside(name: str) -> bool:
@@ -402,16 +402,17 @@ def _row(candidate: PhraseFound, unit: Unit | None) -> str | None:
 
 def _as_described(row: Device, name: str) -> Device | None:
     """The row with the cores of the name, where those have another clock (another board's) or are far fewer."""
-    told = described_cores(name) if row.unit == "cpu" and row.core_groups else None
-    if told is None or told.core_groups[0].core != row.core_groups[0].core:
+    described = described_cores(name) if row.unit == "cpu" and row.core_groups else None
+    if described is None or described.core_groups[0].core != row.core_groups[0].core:
         return None
-    clock = told.core_groups[0].clock_hz / row.core_groups[0].clock_hz
-    few = sum(group.count for group in told.core_groups) < sum(group.count for group in row.core_groups) / 2
+    clock = described.core_groups[0].clock_hz / row.core_groups[0].clock_hz
+    few = sum(group.count for group in described.core_groups) < sum(group.count for group in row.core_groups) / 2
     if abs(clock - 1) <= _SAME_CLOCK and not few:
         return None
     return replace(
-        row, name=f"{row.name}-{told.name}", aliases=(), peaks=told.peaks, cores=told.cores, clock_hz=told.clock_hz,
-        core_groups=told.core_groups, notes="The cores are as the published name describes them.",
+        row, name=f"{row.name}-{described.name}", aliases=(), peaks=described.peaks, cores=described.cores,
+        clock_hz=described.clock_hz, core_groups=described.core_groups,
+        notes="The cores are as the published name describes them.",
     )  # fmt: skip
 
 

@@ -215,7 +215,7 @@ def _others(readings: Readings, own_before: OwnUse, own_after: OwnUse) -> Distur
 
 
 def _rivals(readings: Readings, ours: frozenset[int]) -> list[tuple[float, str]]:
-    """Other processes that used a CPU, the busiest first; those that we started are not among them."""
+    """Other processes that used a CPU, the busiest first, without the ones that we started."""
     try:
         return [(share, name) for share, name in process_shares(readings, ours) if share >= 0.05]
     except UnreadableError:

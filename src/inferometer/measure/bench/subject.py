@@ -132,7 +132,7 @@ _TAIL_BYTES = 4096
 
 
 def split_command(text: str) -> tuple[str, ...]:
-    """A command line as its words, quoted as the system's shell has it."""
+    """A command line as its words, quoted as in the system's shell."""
     try:
         words = tuple(shlex.split(text, posix=os.name != "nt"))
     except ValueError as error:

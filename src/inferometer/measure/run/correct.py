@@ -120,7 +120,7 @@ def _grown(walls_s: Sequence[float], clean_s: Sequence[float]) -> float | None:
 
 
 def rest_of(clean_s: float, inside_s: float) -> float:
-    """What is left of the clean run, rounding errors aside."""
+    """The rest of the clean run, rounding errors aside."""
     left_s = clean_s - inside_s
     return left_s if left_s > _DUST * clean_s else 0.0
 
@@ -166,7 +166,7 @@ def steady_mean(samples: Iterable[float]) -> float:
 
 
 def capped(samples: Iterable[float]) -> tuple[float, ...]:
-    """The readings, those that were interrupted cut to a few times the median."""
+    """The readings, with interrupted ones cut to a few times the median."""
     readings = tuple(samples)
     if not readings:
         return ()

@@ -72,7 +72,7 @@ def _length_of(port: Port, declared: Iterable[Port], arrays: Mapping[str, Array]
 
 
 def _closed(port: Port, shape: tuple[int, ...] | None) -> Port:
-    """The port with the workload's sizes in place of those that the file leaves open."""
+    """The port with the workload's sizes in place of open ones."""
     if shape is None or len(shape) != len(port.shape):
         return port
     pairs = zip(port.shape, shape, strict=True)

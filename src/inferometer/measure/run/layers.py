@@ -108,7 +108,7 @@ def graph_layers(
 ) -> Layers:
     """The layers of a graph. `stored_names` are the graph's names of what an engine calls otherwise.
 
-    `once`: of those that run once a request, such as an encoder's; False: of the others alone.
+    `once`: of the ops that run once a request, such as an encoder's; False: of the others.
     """
     by_name: dict[str, GraphLayer] = {}
     by_weight: dict[str, GraphLayer] = {}

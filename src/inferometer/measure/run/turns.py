@@ -26,7 +26,7 @@ _CLOSED = (EOFError, OSError, TypeError)  # the last where a pipe is closed here
 
 @frozen
 class TurnsAddress:
-    """Where a child waits for its turn. `index` is its place among those that take turns."""
+    """Where a child waits for its turn. `index` is its place in the order of turns."""
 
     address: Any
     key: bytes = field(repr=False)

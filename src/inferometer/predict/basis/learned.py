@@ -51,7 +51,7 @@ PRIOR = "prior"  # the basis of a prediction without a calibration
 # model's own. Chosen with the models of five recorded calibrations left out, two, four or seven of them being known:
 # 0.3, 0.5 and 0.7 are within half a point of each other.
 _ALIKE = 0.3
-_TOLD = 2.0  # models that what a prediction says of its own spread counts for, beside those that were measured
+_TOLD = 2.0  # weight of a prediction's own spread, as a number of models beside the measured ones
 _NOISE = 0.03  # what the same profile differs by from one quiet time to another, as a logarithm
 _CHANGED = 0.12  # what an engine's new version or a governor adds to that
 _LEAST = 0.2  # of the predicted work: a step that was shorter than its overheads says no more than that

@@ -62,7 +62,7 @@ class Timeline:
     monomials: tuple[Monomial, ...]
     matrix: Any  # [steps + 2, monomials]
     numbers: list[list[float]] = field(init=False, repr=False)  # … as lists
-    sequences_alone: bool = field(init=False)  # whether all of it is of single sequences: so many times one's
+    sequences_alone: bool = field(init=False)  # whether all of it belongs to single sequences: a multiple of one's
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "numbers", self.matrix.tolist())

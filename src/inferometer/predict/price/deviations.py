@@ -143,10 +143,10 @@ def _published_as(engine: str) -> str:
     A model replayed from a graph waits for the host as little as a compiled one, so it stands at that engine's level,
     and not at that of GPUs in general: most of their tables are of older cards, with attention in parts.
     """
-    found = known_engine(engine)
-    if found is None or found.effects.execution != "captured":
+    descriptor = known_engine(engine)
+    if descriptor is None or descriptor.effects.execution != "captured":
         return engine
-    return found.compiled_by or engine
+    return descriptor.compiled_by or engine
 
 
 def _clock(device: Device) -> float:
@@ -422,7 +422,7 @@ def _prior_of(  # noqa: PLR0913 - what a prior is made of
     covered = known_deviations(tokens=tokens).covered.get(standing.unit, ())
     return FittedPrior(
         name=name,
-        classes={each: _rates(sums, each) for each in covered},
+        classes={op_class: _rates(sums, op_class) for op_class in covered},
         step_s=exp(sums["step"]),
         host_s=exp(sums["host"]),
         unpack=exp(sums["unpack"]) if tokens else 0.0,
@@ -472,9 +472,9 @@ def nearness(standing: Standing, makers: Mapping[str, Mapping[str, int]], *, see
 def half_of(spreads: Mapping[str, float], standing: Standing, quantity: str, *, near: str, known: str) -> float:
     """The half-width in a source that was fitted. How `near` a device is: see `nearness`."""
     names = (f"{name}:{near}:{known}" for name in standing.spread_names(quantity))
-    told = next((spreads[name] for name in names if name in spreads), None)
-    if told is not None:
-        return told
+    half_width = next((spreads[name] for name in names if name in spreads), None)
+    if half_width is not None:
+        return half_width
     if known in UNMEASURED[:-1] and known not in _told_of_seen(spreads):
         return half_of(spreads, standing, quantity, near=near, known=UNMEASURED[-1])
     if near != "seen" and known != "known":  # the two doubts are of different things, and add as such
@@ -525,12 +525,12 @@ def _told_by(standing: Standing, own: LevelRow | None, known: Mapping[str, Level
         return f"published times of this {unit}, run otherwise", source
     # From the engine's level on, one that is there was fitted with this engine; the widest has the most devices.
     with_engine = (level for level in standing.levels()[5:10] if not level.startswith("format:"))
-    told = [known[level] for level in with_engine if level in known]
-    if not told:
+    levels = [known[level] for level in with_engine if level in known]
+    if not levels:
         source = f"those of {unit}s in general, since no figure of {engine} on one is at hand"
         return f"published times of {unit}s in general", source
-    source = f"fitted from published steps of {told[0].devices} other devices with {engine}"
-    return f"published times of {told[0].devices} other {unit}s with {engine}", source
+    source = f"fitted from published steps of {levels[0].devices} other devices with {engine}"
+    return f"published times of {levels[0].devices} other {unit}s with {engine}", source
 
 
 @frozen
@@ -607,7 +607,7 @@ def _measured_size(model: str) -> str:
     name, _, side = model.rpartition("@")
     if model in known or not side.isdecimal():
         return model
-    sizes = [int(each.rpartition("@")[2]) for each in known if each.rpartition("@")[0] == name]
+    sizes = [int(key.rpartition("@")[2]) for key in known if key.rpartition("@")[0] == name]
     return f"{name}@{min(sizes, key=lambda size: abs(log(size / int(side))))}" if sizes else model
 
 

@@ -80,11 +80,11 @@ def expected_effect(
     """
     engine, formats = where
     total = 0.0
-    for place, models in pulls.items():
-        other = place.rpartition(":")[0]
+    for standing, models in pulls.items():
+        other = standing.rpartition(":")[0]
         # Pulls were fitted with the same shares in common, so what another engine's rows say is weighed as it was
         # there.
-        common = float(in_common(other == engine, place == f"{engine}:{formats}"))
+        common = float(in_common(other == engine, standing == f"{engine}:{formats}"))
         own = models.get(model)
         total += 0.0 if own is None else common * OWN * own[0]
         if likenesses is not None:

@@ -228,7 +228,7 @@ def _kernel_seconds(plan: PricePlan, sizes: Mapping[str, Any], phase: str) -> li
     remembered = plan.parts.setdefault(("kernels", phase), {})
     if len(remembered) > _REMEMBERED:
         remembered.clear()
-    found = []
+    kernels = []
     for number, alike in rates.timed.items():
         if alike not in known:
             at = kernel_sizes(plan.prepared.rows[alike], binding)
@@ -237,8 +237,8 @@ def _kernel_seconds(plan: PricePlan, sizes: Mapping[str, Any], phase: str) -> li
         if (seconds := remembered.get((number, values))) is None:
             taken = rates.curves[number].seconds(plan.peaks, at)
             seconds = remembered[number, values] = float(np.ravel(taken)[0])
-        found.append((number, seconds))
-    return found
+        kernels.append((number, seconds))
+    return kernels
 
 
 def _count_loose(plan: PricePlan, rows: LoneRows, sizes: Mapping[str, Any], work: Any) -> tuple[float, float]:

@@ -118,14 +118,14 @@ def _only(plan: PricePlan, numbers: list[int], phase: str) -> PricePlan:
     timed = [(number, alike) for number, alike in rates.timed.items() if number in index]
     some = replace(
         rates,
-        covered=tuple(replace(each, number=index[each.number]) for each in rates.covered if each.number in index),
+        covered=tuple(replace(row, number=index[row.number]) for row in rates.covered if row.number in index),
         curves={index[number]: curve for number, curve in rates.curves.items() if number in index},
         timed={index[number]: index[first.setdefault(alike, number)] for number, alike in timed},
     )
     columns: dict[str, Any] = {
-        each.name: value[numbers]
-        for each in fields(pace)
-        if each.init and isinstance(value := getattr(pace, each.name), np.ndarray) and value.ndim == 2
+        field.name: value[numbers]
+        for field in fields(pace)
+        if field.init and isinstance(value := getattr(pace, field.name), np.ndarray) and value.ndim == 2
     }
     peaks = {key: value[numbers] if np.ndim(value) else value for key, value in pace.inverse_peaks.items()}
     return replace(
@@ -159,8 +159,8 @@ def _seconds_of(part: PlanPart, sizes: Mapping[str, Any], phase: str) -> Callabl
     here = {name: value if name in part.depends else _first(value) for name, value in sizes.items()}
     if part.lean is not None and min(_shape(here)) > 1:
         return partial(part.lean.seconds_in, part.plan, here)
-    found = _priced(part, here, phase)
-    return lambda piece: tuple(cut(each, piece) for each in found)
+    seconds = _priced(part, here, phase)
+    return lambda piece: tuple(cut(each, piece) for each in seconds)
 
 
 def _first(value: Any) -> Any:
@@ -200,13 +200,13 @@ def _priced(part: PlanPart, sizes: Mapping[str, Any], phase: str) -> tuple[Any, 
     flat = {name: np.broadcast_to(value, shape).ravel() if np.ndim(value) else value for name, value in sizes.items()}
     # with fewer columns the calls of numpy would cost more than their arithmetic
     length, most = prod(shape), max(64, _CELLS // len(part.counts))
-    found = []
+    blocks = []
     for start in range(0, length, most):
         end = min(start + most, length)
         columns = [start, start] if end - start == 1 else slice(start, end)
         piece = {name: value[columns] if np.ndim(value) else value for name, value in flat.items()}
-        found.append(_at_once(part, piece, phase)[:, : end - start])
-    time, computing, waiting = (each.reshape(shape) for each in np.concatenate(found, axis=1))
+        blocks.append(_at_once(part, piece, phase)[:, : end - start])
+    time, computing, waiting = (each.reshape(shape) for each in np.concatenate(blocks, axis=1))
     return time, computing, waiting
 
 

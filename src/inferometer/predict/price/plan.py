@@ -253,11 +253,11 @@ class PricePlan:
         binding, known = self.prepared.binding(sizes), dict[int, Mapping[str, Any]]()
         numbers = [*rates.timed]
         seconds = np.empty((len(numbers), longer.shape[1]))
-        for place, (number, alike) in enumerate(rates.timed.items()):
+        for index, (number, alike) in enumerate(rates.timed.items()):
             if alike not in known:
                 known[alike] = kernel_sizes(self.prepared.rows[alike], binding)
             taken = rates.curves[number].seconds(self.peaks, known[alike])
-            seconds[place] = taken if isinstance(taken, float) else np.ravel(taken)
+            seconds[index] = taken if isinstance(taken, float) else np.ravel(taken)
         # A femtosecond is far below any op: it only keeps a row without work from dividing by nothing.
         slower[:, numbers] = seconds / np.maximum(longer[numbers], 1e-15)
         return slower
@@ -385,7 +385,9 @@ def standing_in(prepared: PreparedWork, device: Device, variants: tuple[str, ...
     name = widened_to(kind, precision, device, prepared.effects)
     precision = precision if name is None else replace(precision, weights=name, activations=name)
     standing, tokens = standing_of(device, prepared.effects.name, precision), is_generative(prepared.graph)
-    return replace(standing, variants=tuple(each for each in variants if knows_variant(standing, each, tokens=tokens)))
+    return replace(
+        standing, variants=tuple(variant for variant in variants if knows_variant(standing, variant, tokens=tokens))
+    )
 
 
 def plan_of(  # noqa: PLR0913 - what a plan is made of
@@ -454,10 +456,10 @@ def _fitted_by(
     prior = fitted_prior(standing, phase)
     if prior is None or not any(fitted_class(row.op, phase) in prior.classes for row in prepared.rows):
         return []
-    said = [note for name, effect in effects.items() if (note := effect.note(_SAID[name]))]
+    notes = [note for name, effect in effects.items() if (note := effect.note(_SAID[name]))]
     if calibration is not None:
-        return said
-    return [f"Nothing was measured here: the rates are {prior.source}.", *said]
+        return notes
+    return [f"Nothing was measured here: the rates are {prior.source}.", *notes]
 
 
 def _calibrated_by(calibration: Calibration) -> str:

@@ -162,14 +162,14 @@ def _made(rows: tuple[OpRow, ...], effects: RuntimeEffects, sources: RungSources
     """Every row climbs the ladder; what the rungs said is then set side by side, a column a name."""
     calibration, phase, rungs = sources.calibration, sources.phase, ladder_of(sources)
     asked = [_asked(row, effects, sources) for row in rows]
-    answers = [climb(rungs, each) for each in asked]
+    answers = [climb(rungs, entry) for entry in asked]
     numbers = np.array([rates[: len(NUMBERS)] for _, rates in answers], dtype=float).reshape(-1, len(NUMBERS))
     column = dict(zip(NUMBERS, np.ascontiguousarray(numbers.T)[:, :, None], strict=True))
     groups = [rates.group for _, rates in answers]
     dims: dict[tuple[Dim, float], int] = {}
     covered: list[Covered] = []
-    for number, (each, (_, rates)) in enumerate(zip(asked, answers, strict=True)):  # shares to be read at each size
-        covered += _covered(number, each, rates.tables, dims, sources.binding) if rates.tables else ()
+    for number, (entry, (_, rates)) in enumerate(zip(asked, answers, strict=True)):  # shares to be read at each size
+        covered += _covered(number, entry, rates.tables, dims, sources.binding) if rates.tables else ()
     # There is one fit in a ladder at most: that of the device's own published times, else the shipped one.
     fits = [rung.prior for rung in rungs if isinstance(rung, PublishedTimes)] if column["fitted"].any() else []
     residuals = {} if calibration is None else calibration.residuals
@@ -191,7 +191,7 @@ def _made(rows: tuple[OpRow, ...], effects: RuntimeEffects, sources: RungSources
         step_spread=None if calibration is None else step_residual(calibration, phase, experts=mixed),
         host_spread=residuals.get("host", _HOST_RESIDUAL),
         groups={group: np.array([float(name == group) for name in groups]) for group in dict.fromkeys(groups)},
-        in_steps=np.array([_in_steps(each, rates) for each, (_, rates) in zip(asked, answers, strict=True)])[:, None],
+        in_steps=np.array([_in_steps(entry, rates) for entry, (_, rates) in zip(asked, answers, strict=True)])[:, None],
         tabled=np.array(
             [rung.measured or row.op_class == "collective" for row, (rung, _) in zip(rows, answers, strict=True)]
         )[:, None],

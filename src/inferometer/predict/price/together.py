@@ -54,12 +54,12 @@ def sums_together(plans: Sequence[PricePlan], sizes: Mapping[str, Any], phase: s
     points = max((len(value) for value in sizes.values() if np.ndim(value)), default=1)
     basis = tuple(sorted({monomial for plan in plans for monomial in plan.prepared.monomials}))
     folded = [_folded(plan, phase, basis, once=once) for plan in plans]
-    starts = np.cumsum([0, *(each.own.shape[1] for each in folded)])
+    starts = np.cumsum([0, *(rows.own.shape[1] for rows in folded)])
     whose = np.repeat(np.arange(len(plans)), np.diff(starts))
     monomials = spread_monomials(basis, sizes, (points,))
-    work = _at_points(np.concatenate([each.work for each in folded], axis=2), monomials)
-    own = dict(zip(_OWN, np.concatenate([each.own for each in folded], axis=1)[:, :, None], strict=True))
-    kv = _at_points(np.concatenate([each.kv for each in folded], axis=1), monomials)
+    work = _at_points(np.concatenate([rows.work for rows in folded], axis=2), monomials)
+    own = dict(zip(_OWN, np.concatenate([rows.own for rows in folded], axis=1)[:, :, None], strict=True))
+    kv = _at_points(np.concatenate([rows.kv for rows in folded], axis=1), monomials)
     _count_loose(plans, folded, starts, sizes, (work, kv))
     bare, compute, held, activations, extra = work
     held = np.minimum(held, own["most"])
@@ -175,18 +175,18 @@ def _count_loose(
     plans: Sequence[PricePlan], folded: Sequence[FoldedRows], starts: Any, sizes: Mapping[str, Any], found: Any
 ) -> None:
     """Put the rows that are no polynomials into `work` and `kv`: counted once for all devices, priced by each."""
-    having = [place for place, rows in enumerate(folded) if len(rows.loose)]
+    having = [index for index, rows in enumerate(folded) if len(rows.loose)]
     if not having:
         return
     work, kv = found
     memo, points = Memo(), kv.shape[-1]
     prepared = {id(plan.prepared): plan.prepared for plan in plans}
     counted = {key: _loose_work(each, sizes, points, memo) for key, each in prepared.items() if each.loose}
-    quantities = np.concatenate([counted[id(plans[place].prepared)] for place in having], axis=1)
+    quantities = np.concatenate([counted[id(plans[index].prepared)] for index in having], axis=1)
     flops, weights, activations, cached, extra_bytes, extra_flops, unpack = quantities
-    peaks = np.concatenate([folded[place].peaks for place in having], axis=1)[:, :, None]
+    peaks = np.concatenate([folded[index].peaks for index in having], axis=1)[:, :, None]
     inverse, together, unpacked, factor, ramp_s = peaks
-    places = np.concatenate([starts[place] + folded[place].loose for place in having])
+    places = np.concatenate([starts[index] + folded[index].loose for index in having])
     bare = flops * inverse
     compute = (bare + (extra_flops + unpacked * unpack) * together) * factor + ramp_s
     work[:, places] = bare, compute, weights + cached, activations, extra_bytes
@@ -195,13 +195,13 @@ def _count_loose(
 
 def _loose_work(prepared: PreparedWork, sizes: Mapping[str, Any], points: int, memo: Memo) -> Any:
     """What is counted of the rows that are no polynomials, [len(_COUNTED), rows, n]."""
-    found = np.zeros((len(_COUNTED), len(prepared.loose), points))
+    work = np.zeros((len(_COUNTED), len(prepared.loose), points))
     for row, (key, counted) in enumerate(zip(prepared.loose.values(), prepared.loose_work(sizes, memo), strict=True)):
         # The operations as the device runs them, not those of all devices that `quantities` has by the same name.
         counted["flops"] = counted.get(f"flops:{key}", 0.0)
         for column, name in enumerate(_COUNTED):
-            found[column, row] = np.ravel(counted.get(name, 0.0))
-    return found
+            work[column, row] = np.ravel(counted.get(name, 0.0))
+    return work
 
 
 def _slower(plans: Sequence[PricePlan], starts: Any, sizes: Mapping[str, Any], phase: str, points: int) -> Any:
@@ -227,11 +227,11 @@ def _own_slower(plan: PricePlan, work: Quantities, sizes: Mapping[str, Any], pha
         return plan.as_measured(rates, sizes, plan.ideals(work))
     if points > _SINGLE_POINTS:
         return rates.slower(prepared.binding(sizes), work, doubt=False)[0]
-    found = []
+    factors = []
     for point in range(points):
         at = {name: value[point].item() if np.ndim(value) else value for name, value in sizes.items()}
-        found.append(rates.slower(prepared.binding(at), _at(work, point), doubt=False)[0])
-    return np.concatenate(found, axis=2)
+        factors.append(rates.slower(prepared.binding(at), _at(work, point), doubt=False)[0])
+    return np.concatenate(factors, axis=2)
 
 
 def _at(work: Quantities, point: int) -> Quantities:

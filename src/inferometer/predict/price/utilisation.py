@@ -29,10 +29,10 @@ _REMEMBERED = 10_000
 def tables_for(calibration: Calibration, classes: Iterable[str]) -> tuple[Utilisation, ...]:
     """The tables of the first class name that the calibration has any for: one a stream."""
     for name in classes:
-        if found := tuple(table for table in calibration.tables if table.op_class == name):
-            for table in found:
+        if tables := tuple(table for table in calibration.tables if table.op_class == name):
+            for table in tables:
                 _require_axes(table)
-            return found
+            return tables
     return ()
 
 
@@ -100,26 +100,26 @@ class TableReader:
 
     def share(self, point: tuple[float, ...]) -> float:
         """At one size on each axis; outside of the grid its edge is held."""
-        found = self._remembered.get(point)
-        if found is None:
+        share = self._remembered.get(point)
+        if share is None:
             if len(self._remembered) > _REMEMBERED:
                 self._remembered.clear()
                 self._places.clear()
-            found = self._remembered[point] = self._one(point)
-        return found
+            share = self._remembered[point] = self._one(point)
+        return share
 
     def _one(self, point: tuple[float, ...]) -> float:
         """The corners of the cell around the point, each with its weight; a corner of weight 0 is left out."""
         corners = [(0, 1.0)]
         for axis, (grid, value) in enumerate(zip(self.table.grid, point, strict=True)):
-            if (place := self._places.get((axis, value))) is None:
-                place = self._places[axis, value] = _between(grid, value)
-            lower, share = place
-            below = [(place * len(grid) + lower, weight * (1 - share)) for place, weight in corners]
-            above = [(place * len(grid) + lower + 1, weight * share) for place, weight in corners] if share else []
+            if (cell := self._places.get((axis, value))) is None:
+                cell = self._places[axis, value] = _between(grid, value)
+            lower, share = cell
+            below = [(cell * len(grid) + lower, weight * (1 - share)) for cell, weight in corners]
+            above = [(cell * len(grid) + lower + 1, weight * share) for cell, weight in corners] if share else []
             corners = below + above
         # Between two shares of 1 a sum of logarithms may round to just above: no op beats its peak by that.
-        return min(1.0, exp(sum([weight * self._flat[place] for place, weight in corners])))
+        return min(1.0, exp(sum([weight * self._flat[cell] for cell, weight in corners])))
 
     def log_shares(self, point: tuple[Any, ...], known: dict[int, Any]) -> Any:
         """The logarithm of `share` where some sizes are arrays; `known` keeps the logarithms of those, by identity."""

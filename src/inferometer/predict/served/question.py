@@ -337,7 +337,7 @@ def serving_answer(question: Question, users: int, tokens_per_user: float | None
 
 
 def _joules_per_token(question: Question, traffic: Traffic, together: int) -> tuple[float | None, ...]:
-    """Of so many requests at once, all that they take over all that they write: a full batch's power hardly moves."""
+    """The energy of a batch of requests over the tokens they write: a full batch's power hardly moves."""
     sizes = replace(question.workload, batch=together, prompt=traffic.prompt, generate=traffic.generate)
     summary = replace(question, workload=sizes).answer().summary
     ends = summary.energy_j, summary.energy_low_j, summary.energy_high_j

@@ -50,7 +50,7 @@ def pieces_in(parts: Iterable[RowsPart]) -> Iterator[RowsPart]:
 
 
 def in_runs(pieces: Iterable[RowsPart], most: int) -> Iterator[list[RowsPart]]:
-    """Pieces in groups of so many rows at most, or of one that is longer."""
+    """Pieces in groups up to a number of rows, or of one longer piece."""
     group: list[RowsPart] = []
     for piece in pieces:
         if group and sum(map(len, group)) + len(piece) > most:

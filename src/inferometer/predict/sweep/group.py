@@ -66,7 +66,7 @@ def price_points(  # noqa: PLR0913 - a phase, where, and how much of it
 ) -> SweepStage:
     """Every plan is an entry of the first axis. `site` has the power of each, [plans, 1, 1].
 
-    `once` looks at the ops that run once a request. `dense`: so many points that plans go one by one.
+    `once` looks at the ops that run once a request. `dense`: with this many points plans go one by one.
     """
     shape = points[1]
     time, joules = (np.empty((len(plans), shape[0], prod(shape[1:]))) for _ in range(2))

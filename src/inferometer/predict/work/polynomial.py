@@ -215,7 +215,7 @@ NAMES = {name: Polynomial.symbol(name) for name in SYMBOLIC}
 
 @dataclass(frozen=True, slots=True)
 class Memo:
-    """What is known of a graph's tensors and ops, by identity: each is kept, or its id would be reused."""
+    """Facts about a graph's tensors and ops, by identity: each object is kept, or its id would be reused."""
 
     elements: dict[int, tuple[Any, Any]] = field(default_factory=dict)
     stored: dict[tuple[int, str], Any] = field(default_factory=dict)  # bytes by format; `elements` keeps the tensors

@@ -288,7 +288,7 @@ def quantities_of(row: OpRow, binding: Binding, effects: RuntimeEffects) -> dict
     if row.scale.batch != 1:  # experts see the tokens of all replicas that share them
         sizes = {**binding.sizes, "batch": row.scale.batch * binding.sizes["batch"]}
         work = work_of(row.part, Binding(sizes=sizes, precision=binding.precision))
-    # Activations that move: those that the op's group does not keep to itself.
+    # Activations that move: all but the ones inside the op's group.
     kept_in = sum(binding.nbytes(tensor) for tensor in dict.fromkeys(row.fused.reads) if tensor.role == "activation")
     kept_out = sum(binding.nbytes(tensor) for tensor in row.fused.writes if tensor.role == "activation")
     reads = row.scale.reads * (work.reads - kept_in)
@@ -298,7 +298,7 @@ def quantities_of(row: OpRow, binding: Binding, effects: RuntimeEffects) -> dict
     # yet.
     activations = moved if isinstance(moved, Polynomial) else larger(0, moved)
     # Each kernel beyond the first reads what the one before it has written; a loop's kernels each move their own, and
-    # those that choose and sort for experts move indices.
+    # ops that choose and sort for experts move indices.
     again = 0 if row.op.kind in _MOVE_THEIR_OWN else max(0, row.fused.launches - 1)
     passed = again * activations * _floats_for_bytes(row.op, binding, effects)
     extra_bytes = _extra_bytes(row, work, binding, effects) + passed

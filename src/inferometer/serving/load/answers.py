@@ -68,7 +68,7 @@ class SseReader:
         return events
 
     def rest(self) -> bytes:
-        """What is left when the stream has ended: an event without its blank line."""
+        """The rest at the end of a stream: an event without its blank line."""
         if self._tail:
             line = b"".join(self._tail)
             if line[:5] == b"data:":

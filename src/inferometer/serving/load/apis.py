@@ -140,7 +140,7 @@ def _parse_proxy(url: str) -> Proxy:
 
 @frozen
 class AudioAsked:
-    """What is said in requests: noise of so many seconds, each unlike all others; or files, one after the other."""
+    """The audio of requests: noise of a given length, each unlike all others; or files, one after the other."""
 
     seconds: float = 5.0
     files: tuple[tuple[str, bytes], ...] = ()  # formats and bytes

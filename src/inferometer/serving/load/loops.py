@@ -46,7 +46,7 @@ def undisturbed() -> Iterator[None]:
 
 
 def raise_descriptor_limit(wanted: int) -> int | None:
-    """Ask for room for so many connections; gives how many there are, None where that is not known."""
+    """Ask for room for that many connections; returns how many there are, None if unknown."""
     try:
         import resource  # noqa: PLC0415 - not on Windows, which has no such limit
     except ImportError:

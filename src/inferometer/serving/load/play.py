@@ -59,7 +59,7 @@ class Played:
     answers: list[Answer]
     health: ProcessHealth
     unsent: list[int] = field(default_factory=list)
-    broken: list[int] = field(default_factory=list)  # those that wait for an answer that failed
+    broken: list[int] = field(default_factory=list)  # requests that wait for an answer that failed
     interrupted: bool = False
     shed: int = 0
 
@@ -75,7 +75,7 @@ class Player:
         self._again: set[int] = set()
         self._done: list[Answer] = []
         self._next, self._waiting, self._succeeded, self._failed = 0, 0, 0, 0
-        self._first = self._demand.first  # those that wait for nobody, in their order
+        self._first = self._demand.first  # requests that wait for nobody, in their order
         self._followers: dict[int, list[int]] = {}
         for index, before in enumerate(self._demand.after):
             for other in before:

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 @frozen
 class Facts:
-    """What is known before the first request. `clock_s` is the wall clock less the monotonic one."""
+    """Facts of a load test before its first request. `clock_s` is the wall clock less the monotonic one."""
 
     endpoint: Endpoint
     server: ServerFacts

@@ -52,7 +52,7 @@ class PromptMaker:
         object.__setattr__(self, "_vocabulary", np.array(self.words, dtype=object))
 
     def text(self, tokens: int, *key: int) -> str:
-        """A text of so many tokens, always the same for the same key. What stands around it is not in it."""
+        """A text of a number of tokens, the same for the same key; a template's words around it are not counted."""
         count = max(1, round(tokens / self.per_word))
         rng = np.random.default_rng((self.seed, *key))
         return " ".join(self._vocabulary[rng.integers(0, len(self.words), count)])

@@ -117,7 +117,7 @@ def _row(answer: Answer, start: float, demand: Demand, *, streamed: bool) -> Req
 def token_gaps(answer: Answer) -> tuple[Floats, float | None]:
     """The time between each token and the one before, and the longest wait for anything at all.
 
-    Tokens that arrived together share the wait before them equally; those that came with the first token had none.
+    Tokens that arrived together share the wait before them equally; tokens with the first one had none.
     """
     times, counts = np.frombuffer(answer.times), np.frombuffer(answer.counts, np.int64)
     held = np.flatnonzero(counts > 0)  # sharing a total out by text may leave an arrival without a token

@@ -285,7 +285,7 @@ class _Test:
         self.levels.sort(key=_by_load)
 
     def _next_steps(self) -> list[LoadStep]:
-        """The load to try after those that were asked for, where one is searched for."""
+        """The load to try after the given ones, if one is searched for."""
         if not self.plan.saturate and not self.plan.within:
             return []
         tried = [(step, figures_of(level, self.plan.objectives)) for step, level in self.tried]

@@ -122,7 +122,7 @@ def _piles_up(figures: LevelFigures) -> bool:
 
 
 def wilson(share: float, count: int) -> tuple[float, float]:
-    """The ends between which the share of endlessly many lies, by what so many had (Wilson 1927)."""
+    """The interval of a share, from the share of a sample (Wilson 1927)."""
     if not count:
         return 0.0, 1.0
     z = _SURE**2 / count
@@ -148,7 +148,7 @@ def next_within(tried: Tried, objectives: Sequence[Objective]) -> LoadStep | Non
 
 
 def _at(step: LoadStep, load: float, *, low: float = 0.0, high: float = float("inf")) -> LoadStep | None:
-    """The same kind of load, so high; None where there is none between those that are known."""
+    """The same kind of load at another height; None if no height lies between the known ones."""
     if step.concurrency is not None:
         places = min(max(round(load), int(low) + 1), _MOST_PLACES)
         if high < float("inf"):

@@ -21,7 +21,7 @@ from inferometer.serving.simulate.service import Signal
 Goal = Literal["cheapest", "greenest", "smallest"]
 GOALS: tuple[Goal, ...] = ("cheapest", "greenest", "smallest")
 MONTH_H = 730.0  # hours
-COLD_START_S = 300.0  # until a new replica is there, where nobody says: an instance, its image and the weights
+COLD_START_S = 300.0  # until a new replica works, by default: an instance, its image and the weights
 _LONGEST_DRAFT, _WIDEST = 64, 0.5  # tokens; a standard deviation, if half of the requests accept all and half nothing
 _LEAST_SHARE = 0.001  # of a rate: with less there is nothing to plan for
 
@@ -153,7 +153,7 @@ def draftings(
 class Way:
     """What a replica is, but for the limits of its steps: on which devices, in which formats, and what these share.
 
-    `tp` devices share each layer, `pp` stages have some of the layers each. With `dp` there are so many copies of
+    `tp` devices share each layer, `pp` stages have some of the layers each. With `dp` there are that many copies of
     attention, each with requests and a cache of its own, whose devices share the experts (`ep` of them): where one
     latent serves all heads (DeepSeek's MLA), devices that share a layer would each hold the whole cache.
     """
@@ -273,7 +273,7 @@ class PlanSearch:
             )
 
     def mean_replicas(self, replicas: int) -> float:
-        """Replicas on average over a day, of so many at its peak: each part of it has as many as it needs."""
+        """The average number of replicas over a day, from the number at its peak."""
         if not self.day:
             return float(replicas)
         peak = max(self.day)
@@ -318,7 +318,7 @@ class Candidate:
 
     @property
     def needed(self) -> int:
-        """Devices without those that are spare."""
+        """Devices without the spare ones."""
         return self._devices(self.replicas, self.readers)
 
     def _devices(self, replicas: int, readers: int) -> int:
@@ -369,7 +369,7 @@ class ServingPlan:
     pp: int = 1
     ep: int = 1
     dp: int = 1
-    readers: int = 0  # replicas of a pool of its own that reads prompts; with those that are spare
+    readers: int = 0  # replicas of a separate pool for prompts, spare ones included
     reader_tp: int = 1
     reader_ep: int = 1
     max_num_batched_tokens: int = 0

@@ -142,7 +142,7 @@ def follow(  # noqa: PLR0913 - what serves, how much it takes, and who judges
 
 
 def _target(search: PlanSearch, is_cache: bool, what: ServedReplica, running: float) -> float:
-    """What a replica has of the signal with so many requests under way; whole requests, as autoscalers are told."""
+    """A replica's part of the signal for its requests under way, in whole requests, as autoscalers are set."""
     if not is_cache:
         return float(max(1, round(running)))
     if what.memory is None:

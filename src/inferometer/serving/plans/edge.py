@@ -70,7 +70,7 @@ class EdgeAnswer:
 
 
 def edge_plans(search: EdgeSearch) -> EdgeAnswer:
-    """Every device by the time of one inference, those that keep up first."""
+    """Every device by the time of one inference, the ones that keep up first."""
     found: list[EdgePlan] = []
     refused: list[str] = []
     for name in search.devices or _small():
@@ -129,7 +129,7 @@ def _one(search: EdgeSearch, name: str, runtime: str | None, weights: str | None
 
 
 def _busy(search: EdgeSearch, latency_s: float, streams: int) -> float:
-    """The share of the time that a device works, with so many streams or all that there are."""
+    """The share of the time that a device works, with some of the streams or all."""
     return min(1.0, min(search.streams, streams) * search.frames_per_s * latency_s) if streams else 1.0
 
 
@@ -149,7 +149,7 @@ def _watts(device: Any, busy: float) -> float | None:
 
 
 def _why(search: EdgeSearch, rate: float, watts: float | None, counts: tuple[int, int]) -> str:
-    """`counts` are the streams that the device takes, and those that it would without a limit of its power."""
+    """`counts` are the streams that the device takes, with and without a limit of its power."""
     streams, quick = counts
     if not quick:
         return f"{search.frames_per_s / rate:.2g} times too slow"

@@ -66,7 +66,7 @@ _POOLS: Mapping[str, tuple[str, ...]] = {
     "sglang": ("--disaggregation-mode", "{mode}", "--disaggregation-transfer-backend", "nixl"),
 }
 # What an autoscaler counts, as each engine's server calls it (docs.vllm.ai, "Production Metrics"; docs.sglang.io,
-# "Production Metrics", with --enable-metrics). Requests under way are those that run and those that wait.
+# "Production Metrics", with --enable-metrics). Requests under way are the running and the waiting ones.
 _GAUGES: Mapping[str, Mapping[str, tuple[str, ...]]] = {
     "vllm": {
         "requests": ("vllm:num_requests_running", "vllm:num_requests_waiting"),

@@ -58,7 +58,7 @@ class Region:
     cold_start_s: float | None = None
 
     def asked(self, search: PlanSearch) -> PlanSearch:
-        """The search as this region has it; an objective below the way to its servers cannot be met."""
+        """The search of this region; an objective below the way to its servers cannot be met."""
         objectives = []
         for goal in search.objectives:
             left = goal.limit_s - (self.round_trip_s if goal.metric in _FROM_AFAR else 0.0)

@@ -219,7 +219,7 @@ class _Confirming:
         self.rejected: list[str] = []
 
     def best(self, candidates: list[Candidate], keep: int, most: int) -> list[ServingPlan]:
-        """So many plans, after so many simulations at most. Plans that differ in nothing one sees are one."""
+        """The `keep` best plans, after `most` simulations at most. Plans that look equal are one."""
         search, plans = self._search, list[ServingPlan]()
         queue = [(each.score(search.goal), order, each) for order, each in enumerate(candidates)]
         heapify(queue)
@@ -327,7 +327,7 @@ def _cost(search: PlanSearch, plan: ServingPlan) -> float:
 
 
 class _Simulations:
-    """Simulations of candidates: the one that is asked for, and beside it, on other workers, those that come next."""
+    """Simulations of candidates: the requested one, and the next ones beside it on other workers."""
 
     def __init__(self, search: PlanSearch, spread: Spread) -> None:
         self._search, self._spread, self._is_here = search, spread, spread is map
@@ -625,7 +625,7 @@ def _candidate(
     replicas: int,
     reading: tuple[Configuration, int] | None = None,
 ) -> Candidate:
-    """With `reading`, a pool of so many replicas reads the prompts."""
+    """With `reading`, a pool of that many replicas reads the prompts."""
     spare = spare_replicas(replicas, search.replica_up, search.availability)
     reader, readers = (None, 0) if reading is None else reading
     reader_spare, read, read_paid = 0, 0, 0.0
@@ -633,7 +633,7 @@ def _candidate(
         writing, reads = configuration.pools.writing, reader.pools.reads_per_s(search.objectives)
         _, tpot_s, running = writing.at(search.cloud_rate_per_s / replicas)
         ttft_s = reader.pools.ttft_s(search.cloud_rate_per_s / readers)
-        # What both pools can take, shared out to those that write: so its load is that of the fuller pool.
+        # The capacity of both pools for each writing replica: so its load is that of the fuller pool.
         capacity = min(writing.capacity(search.objectives), reads * readers / replicas)
         reader_spare = spare_replicas(readers, search.replica_up, search.availability)
         read = reader.way.size * (readers + reader_spare)
@@ -664,7 +664,7 @@ def _candidate(
 
 
 def spare_replicas(replicas: int, up: float, availability: float | None) -> int:
-    """The fewest more with which so many are up for the asked share of time, each by itself up for `up` of it."""
+    """The fewest spare replicas with which enough are up for the availability, each up for `up` of the time."""
     if availability is None:
         return 0
     for spare in range(replicas + 64):
@@ -679,7 +679,7 @@ def spare_replicas(replicas: int, up: float, availability: float | None) -> int:
 
 
 def _usd_per_hour(search: PlanSearch, name: str, count: float) -> float | None:
-    """Of so many devices; on average over a day they are no whole number."""
+    """The price of devices, which are no whole number on average over a day."""
     own = dict(search.prices).get(name)
     if own is not None:
         return own * count * (1 - search.discount)
@@ -727,7 +727,7 @@ def _simulated(search: PlanSearch, candidate: Candidate) -> tuple[Level, LevelFi
 def _played(
     search: PlanSearch, candidate: Candidate, rate: float, pools: tuple[int, int], count: int
 ) -> tuple[Level, LevelFigures]:
-    """`pools` are replicas, and those that only read."""
+    """`pools` are the replicas, and the ones that only read."""
     way = candidate.way
     step, trace = LoadStep(arrivals=Arrivals(rate_per_s=rate)), None
     if search.trace is not None:

@@ -188,16 +188,16 @@ class BlockPool:
 
         The answer begins after `before` tokens. Returns how many blocks were given back, `most` of them at most.
         """
-        given = 0
+        returned = 0
         for name, size in pieces:
-            whole = min(self._whole(before, min(size, tokens - before)), most - given) if tokens > before else 0
+            whole = min(self._whole(before, min(size, tokens - before)), most - returned) if tokens > before else 0
             before += size
             if whole > 0 and name not in self._used and name not in self.kept:
                 for lower in self._lower:
                     lower.drop(name, whole)  # it is here again, computed anew
                 self.give(whole, name)
-                given += whole
-        return given
+                returned += whole
+        return returned
 
     def leave(self, pieces: Sequence[Piece]) -> None:
         """Stop using pieces, the last first, so that the beginning stays."""

@@ -284,9 +284,9 @@ class Replica:
         """Tokens that a running request has made: all but the last, which its last step makes."""
         if not request.end:
             return request.made
-        kept = self._pace(request).kept
-        began = request.end - _steps_of(request, kept)
-        return min(request.output_tokens - 1, request.made + int((self.tick - began) * kept))
+        a_step = self._pace(request).kept
+        began = request.end - _steps_of(request, a_step)
+        return min(request.output_tokens - 1, request.made + int((self.tick - began) * a_step))
 
     def _pace(self, request: SimulatedRequest) -> _Pace:
         paces = self.paces
@@ -734,8 +734,8 @@ class Replica:
         if held:
             pool.free -= pool.kept.pop(own)
         if self.slots is not None:
-            found = self.slots.take(request)
-            done = min(found, request.target - 1) if self.limits.prefix_cache else 0
+            in_slot = self.slots.take(request)
+            done = min(in_slot, request.target - 1) if self.limits.prefix_cache else 0
             size = min(budget, request.target - done, self._chunk)
         reached = request.input_tokens + request.output_tokens if self.reserves else done + size
         blocks = max(-(-reached // block), shared + held)

@@ -141,13 +141,13 @@ def _run(  # noqa: PLR0913, PLR0917 - what runs, and who hears of it
         for other in source.broken(request):
             refused(other, BROKEN_OFF)
 
-    told = (on_end, on_refused) if source.follows else (ended, refused)
+    listeners = (on_end, on_refused) if source.follows else (ended, refused)
     with _without_collecting():
         if service.reading is not None:
-            pools = TwoPools(service, *told)
+            pools = TwoPools(service, *listeners)
             pools.run(source)
             return [pools.writers, pools.readers]
-        cluster = Cluster(service.pool, *told, routing=service.routing, scaling=service.scaling)
+        cluster = Cluster(service.pool, *listeners, routing=service.routing, scaling=service.scaling)
         cluster.run(source)
         return [cluster]
 

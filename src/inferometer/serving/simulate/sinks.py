@@ -109,7 +109,9 @@ class Streamed:
 
     def figures(self) -> LevelFigures:
         self._flush()
-        found = {name: distribution_of_spread(parts[0]) if parts else None for name, parts in self._spreads.items()}
+        distributions = {
+            name: distribution_of_spread(parts[0]) if parts else None for name, parts in self._spreads.items()
+        }
         seconds = max(1e-9, self._last_due - self._start_s)
         count = self._counted
         return LevelFigures(
@@ -118,9 +120,9 @@ class Streamed:
             errors=dict(self._refused),
             counted=count,
             window_s=seconds,
-            ttft_s=found["ttft"],
-            tpot_s=found["tpot"],
-            e2e_s=found["e2e"],
+            ttft_s=distributions["ttft"],
+            tpot_s=distributions["tpot"],
+            e2e_s=distributions["e2e"],
             requests_per_s=count / seconds,
             offered_per_s=count / seconds,
             input_tokens_per_s=self._tokens_in / seconds,

@@ -78,42 +78,42 @@ class Slots:
     def take(self, request: SimulatedRequest) -> int:
         """Put a request into a slot; returns how many tokens of its prompt that one has."""
         asked = self._asked[request][0]
-        place, is_alike = self._chosen(asked)
-        had = self._prompts[place]
-        kept = had.alike(asked)
-        if not (is_alike and kept >= _STAYS * had.tokens):
+        slot, is_alike = self._chosen(asked)
+        had = self._prompts[slot]
+        in_common = had.alike(asked)
+        if not (is_alike and in_common >= _STAYS * had.tokens):
             self._away.put(had)
-            kept = self._away.best(had, asked).alike(asked)
-        self._fresh.discard(place)
-        self._prompts[place] = asked
-        self.taken[request] = place
+            in_common = self._away.best(had, asked).alike(asked)
+        self._fresh.discard(slot)
+        self._prompts[slot] = asked
+        self.taken[request] = slot
         for other in self._fresh:  # whoever is idle and was not copied yet
             self._away.put(self._prompts[other])
         self._fresh.clear()
-        return kept
+        return in_common
 
     def leave(self, request: SimulatedRequest) -> None:
         """Its slot is idle, and holds what was read and written."""
         asked, answer = self._asked.pop(request)
-        place = self.taken.pop(request, None)
-        if place is None:
+        slot = self.taken.pop(request, None)
+        if slot is None:
             return
-        self.decoding.discard(place)
+        self.decoding.discard(slot)
         self._turn += 1
-        self._left[place] = self._turn
-        self._fresh.add(place)
-        self._prompts[place] = Prompt.of((*asked.pieces, *answer))
+        self._left[slot] = self._turn
+        self._fresh.add(slot)
+        self._prompts[slot] = Prompt.of((*asked.pieces, *answer))
 
     def rows(self) -> list[int]:
         """How many neighbours write together, row by row."""
         rows: list[int] = []
         before = -2
-        for place in sorted(self.decoding):
-            if place == before + 1:
+        for slot in sorted(self.decoding):
+            if slot == before + 1:
                 rows[-1] += 1
             else:
                 rows.append(1)
-            before = place
+            before = slot
         return rows
 
     def _chosen(self, asked: Prompt) -> tuple[int, bool]:

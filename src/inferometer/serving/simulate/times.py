@@ -67,11 +67,11 @@ class StepTimes:
 
     def decode(self, sequences: int, context: float) -> float:
         row = self._rows[sequences] or self._row(sequences)
-        place = context / _EVERY
-        index = int(place)
+        position = context / _EVERY
+        index = int(position)
         try:
             low = row[index]
-            return low + (place - index) * (row[index + 1] - low)
+            return low + (position - index) * (row[index + 1] - low)
         except IndexError:  # beyond the last entry
             return self._whole(sequences, context)
 

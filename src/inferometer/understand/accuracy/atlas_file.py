@@ -451,8 +451,8 @@ def judge_served(rows: Iterable[PublishedMeasurement]) -> tuple[list[JudgedRow],
     left: Counter[str] = Counter()
     asked = list(rows)
     starting = of_a_start(asked)
-    for place, row in enumerate(asked):
-        reason = not_served(row) or (_OF_A_START if place in starting else None)
+    for index, row in enumerate(asked):
+        reason = not_served(row) or (_OF_A_START if index in starting else None)
         if reason is None:
             try:
                 judged.append(_judged(row))

@@ -238,10 +238,10 @@ def _chosen(
     by_ops = _assembled(subject, ours, our_steps, base) if timed else None
     if by_ops is not None and not _steps_may_tell(subject, our_steps, base):
         return bounded(by_ops)
-    told = fit_streams(
+    by_whole_steps = fit_streams(
         [works_of_step(subject, step) for step in middle_steps(our_steps)], _start(subject, overheads_of(ours))
     )
-    by_steps = _assembled(subject, _told_points(subject, ours, told), our_steps, base, told)
+    by_steps = _assembled(subject, _told_points(subject, ours, by_whole_steps), our_steps, base, by_whole_steps)
     if by_ops is not None and base is None and _off(by_ops) <= _off(by_steps):
         return bounded(by_ops)
     return bounded(with_best_share(by_steps, subject.device) if subject.reached else by_steps)
@@ -336,8 +336,12 @@ def _inside_others(subject: CalibrationSubject, fitted: Sequence[Fitted]) -> tup
 
     Their times contain it. By the table of ops that run alone it would be counted again.
     """
-    told = {fit.table.op_class for fit in fitted}
-    if subject.runtime.at(subject.device).fusion != "epilogues" or "vector" not in told or told & {FUSED, PLAIN}:
+    fitted_classes = {fit.table.op_class for fit in fitted}
+    if (
+        subject.runtime.at(subject.device).fusion != "epilogues"
+        or "vector" not in fitted_classes
+        or fitted_classes & {FUSED, PLAIN}
+    ):
         return ()
     alike: dict[str, Any] = {"stream": "floor", "axes": ("elements",), "grid": ((1.0,),), "values": (1.0,)}
     return tuple(

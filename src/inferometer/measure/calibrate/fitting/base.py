@@ -74,14 +74,14 @@ def factors_of(calibration: Calibration) -> dict[str, float]:
 
 def unbounded(calibration: Calibration) -> Calibration:
     """The calibration with only the tables of ops measured alone, and no factors: whole steps are fitted from it."""
-    kept = tuple(table for table in calibration.tables if not _made(calibration, table.op_class))
-    return replace(calibration, tables=kept, factors={})
+    timed_alone = tuple(table for table in calibration.tables if not _made(calibration, table.op_class))
+    return replace(calibration, tables=timed_alone, factors={})
 
 
 def at_best(calibration: Calibration) -> Calibration:
     """Every table at the bound that `bounded` enforces: the least that ops can take inside a model."""
-    kept = unbounded(calibration)
-    return replace(kept, tables=tuple(_with(table, table.op_class, _best(table)) for table in kept.tables))
+    alone = unbounded(calibration)
+    return replace(alone, tables=tuple(_with(table, table.op_class, _best(table)) for table in alone.tables))
 
 
 def _made(calibration: Calibration, name: str) -> bool:

@@ -120,8 +120,8 @@ def fit_class(
     if not points:
         raise DomainError(f"There is no point of {name} to fit a table to.")
     known = KnownPoints(points=points, kernel_s=kernel_s)
-    kept, shapes, width, errors = _best_axes(_axes_for(name, points, axes), known)
-    most = _NODES[len(kept)] if len(kept) > _FEW_AXES else _FINE.get(name.partition(".")[0], _NODES[len(kept)])
+    chosen, shapes, width, errors = _best_axes(_axes_for(name, points, axes), known)
+    most = _NODES[len(chosen)] if len(chosen) > _FEW_AXES else _FINE.get(name.partition(".")[0], _NODES[len(chosen)])
     grid = tuple(_nodes(column, most) for column in shapes.T)
     mesh = np.stack([axis.ravel() for axis in np.meshgrid(*(np.log(nodes) for nodes in grid), indexing="ij")], axis=1)
     values = _near(mesh, shapes, known, width)
@@ -130,7 +130,7 @@ def fit_class(
     values = tuple(float(value) for value in np.clip(np.exp(values), 1e-9, 1.0))
     residual = residual_spread(errors)
     return Fitted(
-        table=Utilisation(op_class=name, stream=stream, axes=kept, grid=grid, values=values, residual=residual),
+        table=Utilisation(op_class=name, stream=stream, axes=chosen, grid=grid, values=values, residual=residual),
         residual=residual,
         bias=float(np.mean(errors)) if len(errors) else 0.0,
         points=len(points),

@@ -314,13 +314,13 @@ def whole_fit(steps: Sequence[WholeStep], start: Mapping[str, float], base: Step
     moved = _moved(steps, factors, base)
     dropped = frozenset(name for name in moved if strays(name, moved) and _share(steps, name) < _MINOR)
     left = _left(steps, start, base, (_without(factors, dropped, base), overheads), dropped)
-    kept = [step for step in steps if step.phase not in left]
-    if left and kept:
-        factors, overheads = fit_steps(kept, start, base)
+    others = [step for step in steps if step.phase not in left]
+    if left and others:
+        factors, overheads = fit_steps(others, start, base)
     elif left:
         host = {name: value for name, value in overheads.items() if name == "host"}
         factors, overheads = dict((base or _NOTHING).factors), {**start, **host}
-    left_out = leave_one_out(kept, start, base, dropped)
+    left_out = leave_one_out(others, start, base, dropped)
     errors: dict[str, list[float]] = defaultdict(list)
     for step, error, waits in left_out:
         errors["host" if waits else _residual_name(step)].append(error)

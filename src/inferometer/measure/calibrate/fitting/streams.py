@@ -118,9 +118,9 @@ def left_out_fit(
     errors: list[tuple[WholeStep, float]] = []
     for model in dict.fromkeys(known.step.model for known in streams.steps):
         others = [known for known in streams.steps if known.step.model != model]
-        found = fit_streams(others, streams.start) if others else streams
-        left = tabled(found, [known.step for known in streams.steps if known.step.model == model])
-        errors += [(step, log(step.seconds / explained_seconds(step, {}, found.overheads))) for step in left]
+        refitted = fit_streams(others, streams.start) if others else streams
+        left = tabled(refitted, [known.step for known in streams.steps if known.step.model == model])
+        errors += [(step, log(step.seconds / explained_seconds(step, {}, refitted.overheads))) for step in left]
     by_phase: dict[str, list[float]] = defaultdict(list)
     for step, error in errors:
         by_phase[f"step.{step.phase}"].append(error)
