@@ -176,7 +176,6 @@ def test_a_failure_tells_the_last_words():
 @pytest.mark.parametrize(
     ("own", "watched", "peak"),
     [(500, 300, 500), (300, 500, 500), (None, 300, 300), (500, None, 500), (None, None, None)],
-    [(500, 300, 500), (300, 500, 500), (None, 300, 300), (500, None, 500), (None, None, None)],
 )
 def test_the_peak_of_a_command_is_the_higher_of_its_own_and_what_was_seen_of_it(monkeypatch, own, watched, peak):
     """The system tells of the process itself, whoever watches sees all that it started."""
