@@ -518,6 +518,21 @@ def test_the_reference_is_the_median_of_its_rounds_but_for_the_first_two(monkeyp
     assert timed(0, 0, 9, 0, 9, 0, 1, 0, 1, 0, 1, 0, 0, 4, 0, 0, 4, 0, 0, 4, seconds=30.0) == 2.5
 
 
+def test_a_round_of_the_reference_is_four_products_and_a_copy(monkeypatch):
+    asked = []
+
+    class Factor:
+        def __matmul__(self, other):
+            asked.append(("product", other is self))
+
+    chance = SimpleNamespace(random=lambda shape, **_how: asked.append(shape) or Factor())
+    monkeypatch.setattr("numpy.random.default_rng", lambda seed: asked.append(seed) or chance)
+    monkeypatch.setattr("numpy.copyto", lambda to, what: asked.append(("copy", to.nbytes, what.nbytes)))
+    measure_reference(seconds=0.0, clock=lambda: 0.0)
+    rounds = [*[("product", True)] * 4, ("copy", 16_000_000, 16_000_000)]
+    assert asked == [0, (320, 320), *rounds * 15]
+
+
 @pytest.mark.parametrize(("after_s", "is_moved"), [(2.099, False), (2.101, True), (1.901, False), (1.899, True)])
 def test_a_reference_that_differs_by_more_than_a_twentieth_has_moved(after_s, is_moved):
     assert moved(2.0, after_s) is is_moved

@@ -16,6 +16,7 @@ from inferometer.core import Profile, Run
 from inferometer.core.codec import decode, encode
 from inferometer.core.errors import FormatError, GateError, InferometerError, SchemaError
 from inferometer.measure.bench import NoGuard, Plan, bench, bench_against, bench_commands, files
+from inferometer.measure.bench import run as running
 from inferometer.measure.bench.compare import compare
 from inferometer.measure.bench.files import load_profile, require_room, save_profile
 from inferometer.measure.bench.guard import Guard
@@ -239,3 +240,17 @@ def test_the_progress_bar_is_drawn_on_a_terminal_only(monkeypatch):
     assert len(drawn) == 2  # not more often than the eye sees
     assert "runs" in drawn[-1]
     assert "75%" in drawn[-1]
+
+
+def test_who_gives_no_plan_gets_the_usual_one(monkeypatch):
+    heard = []
+    monkeypatch.setattr(running, "measure", lambda subjects, plan, **_how: heard.append(plan) or [None] * len(subjects))
+    bench(int)
+    bench_against(int, float)
+    bench_commands([("true",)])
+    assert heard == [Plan()] * 3
+    chosen = Plan(runs=7)
+    bench(int, chosen)
+    bench_against(int, float, chosen)
+    bench_commands([("true",)], chosen)
+    assert heard[3:] == [chosen] * 3

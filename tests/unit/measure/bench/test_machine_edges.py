@@ -173,6 +173,18 @@ def test_a_failure_tells_the_last_words():
     assert subject._too_much(101) == "too much memory: 101 bytes at the peak, 100 are allowed"
 
 
+@pytest.mark.parametrize(
+    ("own", "watched", "peak"),
+    [(500, 300, 500), (300, 500, 500), (None, 300, 300), (500, None, 500), (None, None, None)],
+)
+def test_the_peak_of_a_command_is_the_higher_of_its_own_and_what_was_seen_of_it(monkeypatch, own, watched, peak):
+    """The system tells of the process itself, whoever watches sees all that it started."""
+    dog = SimpleNamespace(peak_bytes=watched, verdict=None, stop=lambda: None)
+    monkeypatch.setattr("inferometer.measure.bench.subject.Watchdog", lambda *_given, **_limits: dog)
+    monkeypatch.setattr("inferometer.measure.bench.subject._ended", lambda process: own if process.wait() == 0 else -1)
+    assert CommandSubject(argv=("true",), name="true").run().peak_bytes == peak
+
+
 def test_a_child_over_its_limit_gives_no_time():
     child = ChildSubject(int, memory_bytes=100)
     within, over = (RunOutcome(seconds=1.0, peak_bytes=size) for size in (100, 101))

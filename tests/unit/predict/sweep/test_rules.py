@@ -388,6 +388,52 @@ def test_beyond_a_window_every_model_that_makes_tokens_says_so_once():
     assert study(runtimes=["ideal"], prompt=[200_000]).window_notes() == ()  # it refuses those rows
 
 
+# What is swept: the model, and two sweeps that differ in one thing. Sizes differ too, so that no answer is kept whole.
+OTHERWISE = {
+    "an engine": (
+        "llama-3.2-1b",
+        {"runtimes": "torch-eager", "calibrated": False},
+        {"runtimes": "onnxruntime", "calibrated": False},
+    ),
+    "weights": ("llama-3.2-1b", {"weights": "bf16"}, {"weights": "q4_0"}),
+    "a cache": ("llama-3.2-1b", {"kv": "bf16"}, {"kv": "i8"}),
+    "devices": ("llama-3.2-1b", {"tp": 2}, {"tp": 4}),
+    "stages": ("llama-3.2-1b", {"tp": 2}, {"pp": 2}),
+    "replicas": ("llama-3.2-1b", {"dp": 1}, {"dp": 2}),
+    "experts": ("qwen3-30b-a3b", {"dp": 2, "ep": 2}, {"tp": 2, "ep": 2}),
+    "an encoder's prompt": ("t5-small", {"prompt": [64]}, {"prompt": [80]}),
+    "an image": ("vit-b-16", {"image": 224}, {"image": 384}),
+    "overlap": ("llama-3.2-1b", {"tp": 2}, {"tp": 2, "options": Options(overlap=0.5)}),
+    "micro-batches": ("llama-3.2-1b", {"pp": 2}, {"pp": 2, "options": Options(micro_batches=2)}),
+    "imbalance": ("qwen3-30b-a3b", {"dp": 2, "ep": 2}, {"dp": 2, "ep": 2, "options": Options(imbalance=1.5)}),
+    "a prefix": ("llama-3.2-1b", {}, {"options": Options(cached_prefix=8)}),
+    "a host": ("llama-3.2-1b", {}, {"options": Options(host=HostCosts(sampling_s=1e-3))}),
+    "a price": ("llama-3.2-1b", {}, {"options": Options(place=Hosting(usd_per_hour=9.0))}),
+    "calibrations": ("llama-3.2-1b", {"runtimes": "torch-eager"}, {"runtimes": "torch-eager", "calibrated": False}),
+}
+
+
+@pytest.mark.parametrize("name", sorted(OTHERWISE))
+def test_a_sweep_is_answered_by_all_that_is_asked_whatever_was_swept_before(name):
+    model, one, other = OTHERWISE[name]
+
+    def rows(of, asked, batch):
+        asked, how = dict(asked), {name: asked[name] for name in ("options", "calibrated") if name in asked}
+        for known in how:
+            del asked[known]
+        sizes = {"prompt": [40, 64], "generate": [4]} if model != "vit-b-16" else {}
+        axes = {"models": [of], "devices": [device()], "batch": batch, **sizes, **asked}
+        return [*run_study(study_of(axes, **how)).records()]
+
+    alone = [rows(replace(graph(model)), asked, [4, 6]) for asked in (one, other)]  # of graphs that nobody asked of
+    assert alone[0] != alone[1]
+    assert all(row["reason"] is None for both in alone for row in both)
+    for first, then, wanted in ((one, other, alone[1]), (other, one, alone[0])):
+        shared = replace(graph(model))
+        rows(shared, first, [2, 4])
+        assert rows(shared, then, [4, 6]) == wanted
+
+
 def test_a_device_whose_host_sends_weights_is_priced_beside_others_as_alone():
     """The accelerator holds 8 MB of ResNet's 26, so its plan is one of its own among those that are priced together."""
     asked = {"models": [graph("resnet50")], "runtimes": "ideal", "weights": "i8", "activations": "i8", "batch": [1, 3]}
