@@ -190,6 +190,22 @@ def test_a_load_test_draws_its_levels_and_requests(page, here):
     assert page.locator("#levels-panel tbody tr").count() == 4
 
 
+def test_every_menu_opens_within_a_phones_screen(page, here):
+    run = here[0].add(network(12), name="menus")
+    page.set_viewport_size({"width": 390, "height": 844})
+    for path, least in (("/runs", 2), (f"/runs/{run}", 1)):
+        page.goto(path)
+        menus = page.locator(".menu")
+        assert menus.count() >= least
+        for menu in menus.all():
+            menu.locator("summary").click()
+            box = menu.locator("ul").bounding_box()
+            assert box is not None
+            assert box["x"] >= 0, path
+            assert box["x"] + box["width"] <= 390, path
+            menu.locator("summary").click()
+
+
 def test_five_thousand_layers_scroll_sort_and_are_found(page, here):
     run = here[0].add(network(5000))
     page.goto(f"/runs/{run}")

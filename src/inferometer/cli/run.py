@@ -23,7 +23,8 @@ from inferometer.version import __version__
 
 # Ctrl-C and SIGTERM: at whatever moment they come, a command ends, and leaves nothing half-written.
 
-TERMINATED = 128 + signal.SIGTERM  # what shells give for it
+# Besides Ctrl-C: what a service manager sends, and what a terminal does whose window or connection is closed.
+_ENDINGS = tuple(getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name))
 
 
 def interrupted_again(unraisable: Any) -> None:
@@ -35,29 +36,37 @@ def interrupted_again(unraisable: Any) -> None:
 
 
 @contextmanager
-def interrupted_by_sigterm() -> Iterator[Callable[[], bool]]:
+def interrupted_by_signals() -> Iterator[Callable[[], signal.Signals | None]]:
     """SIGTERM would end the process at once, with runs and files half-written and children that go on.
 
-    It interrupts instead, as Ctrl-C does, so that whatever Ctrl-C keeps is kept. Yields whether it came.
+    It interrupts instead, as Ctrl-C does, so that whatever Ctrl-C keeps is kept; so does SIGHUP, but for whoever had it
+    ignored (`nohup`). Yields which of them came.
     """
-    came = False
+    came: signal.Signals | None = None
 
-    def interrupt(_: int, __: FrameType | None) -> None:
+    def interrupt(number: int, _: FrameType | None) -> None:
         nonlocal came
-        came = True
+        came = signal.Signals(number)
+        if came is not signal.SIGTERM:
+            for terminal in terminals:  # it is gone, and whatever is written there now is an error
+                lead_nowhere(terminal)
         raise KeyboardInterrupt
 
     if threading.current_thread() is not threading.main_thread():
-        yield lambda: False
+        yield lambda: None
         return
-    before = signal.signal(signal.SIGTERM, interrupt)
+    terminals = [stream for stream in (sys.stdout, sys.stderr) if stream.isatty()]
+    before = {ending: signal.getsignal(ending) for ending in _ENDINGS}
+    heard = [ending for ending in _ENDINGS if ending is signal.SIGTERM or before[ending] is signal.SIG_DFL]
+    for ending in heard:
+        signal.signal(ending, interrupt)
     try:
         yield lambda: came
     finally:
-        signal.signal(signal.SIGTERM, before)
+        for ending in heard:
+            signal.signal(ending, before[ending])
 
 
-_INTERRUPTED = 130
 _FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO})  # what writing to a full disk ends with
 _UNWRITTEN = "The output could not be written: {}."
 
@@ -106,26 +115,21 @@ def run(arguments: Sequence[str]) -> int:
     plain = [argument for argument in ours if argument != "--debug"] + separator + theirs
     notices.listener.set(_print_notice)
     output_failure()  # of a command before, where one process runs several
-    with interrupted_by_sigterm() as terminated:
-        return _ended_with(plain, terminated, debug=debug)
+    with interrupted_by_signals() as ended_by:
+        return _ended_with(plain, ended_by, debug=debug)
 
 
-def _ended_with(arguments: list[str], terminated: Callable[[], bool], *, debug: bool) -> int:
+def _ended_with(arguments: list[str], ended_by: Callable[[], signal.Signals | None], *, debug: bool) -> int:
     try:
         result: Any = cli.main(args=arguments, prog_name="inferometer", standalone_mode=False)
     except InferometerError as error:
         return _print_error(_noted(str(error), error), error.exit_code, debug=debug)
-    except click.exceptions.NoArgsIsHelpError as error:
-        write_message(f"{error.format_message()}\n")  # a group's page, as --help prints it
-        return 2
     except click.ClickException as error:
-        message = error.format_message()
-        context = error.ctx if isinstance(error, click.UsageError) else None
-        usage = f"{message} `{context.command_path} --help` explains it." if context else message
-        return _print_error(usage, error.exit_code if error.exit_code == 1 else 2, debug=debug)
+        return _print_misuse(error, debug=debug)
     except (KeyboardInterrupt, click.Abort) as error:
-        words, code = ("Ended by SIGTERM.", TERMINATED) if terminated() else ("Interrupted.", _INTERRUPTED)
-        return _print_error(_noted(words, error), code, debug=debug)
+        ending = ended_by()
+        words = "Interrupted." if ending is None else f"Ended by {ending.name}."
+        return _print_error(_noted(words, error), 128 + (ending or signal.SIGINT), debug=debug)  # as shells give it
     except (BrokenPipeError, SystemExit) as error:
         if isinstance(error, SystemExit) and error.code != 1:
             raise
@@ -165,6 +169,16 @@ def _print_error(message: str, code: int, *, debug: bool) -> int:
         traceback.print_exc()
     write_message(f"inferometer: {_visible(message)}\n")
     return code
+
+
+def _print_misuse(error: click.ClickException, *, debug: bool) -> int:
+    message = error.format_message()
+    if isinstance(error, click.exceptions.NoArgsIsHelpError):
+        write_message(f"{message}\n")  # a group's page, as --help prints it
+        return 2
+    context = error.ctx if isinstance(error, click.UsageError) else None
+    usage = f"{message} `{context.command_path} --help` explains it." if context else message
+    return _print_error(usage, error.exit_code if error.exit_code == 1 else 2, debug=debug)
 
 
 def _print_notice(message: str) -> None:

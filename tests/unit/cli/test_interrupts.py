@@ -9,7 +9,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from inferometer.cli.run import interrupted_again
+from inferometer.cli.run import interrupted_again, interrupted_by_signals
 
 
 def test_ctrl_c_in_a_callback_is_raised_again(monkeypatch):
@@ -35,17 +35,61 @@ def wait(number):
 
 cli.get_command = lambda *_: wait
 before = signal.getsignal(signal.SIGTERM)
-print([run(["wait", str(int(number))]) for number in (signal.SIGINT, signal.SIGTERM)])
+signal.signal(signal.SIGHUP, signal.SIG_DFL)  # whatever the tests were started by
+print([run(["wait", str(int(number))]) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)])
 print(signal.getsignal(signal.SIGTERM) is before)
 """
 
 
 @pytest.mark.skipif(os.name == "nt", reason="Windows has no SIGTERM that a process could be sent")
-def test_sigterm_keeps_what_ctrl_c_keeps_and_is_told_by_the_exit_code():
+def test_other_endings_keep_what_ctrl_c_keeps_and_are_told_by_the_exit_code():
     ended = subprocess.run([sys.executable, "-c", _ENDED], capture_output=True, text=True, check=False)
-    assert ended.stdout.splitlines() == ["kept what there was", "kept what there was", "[130, 143]", "True"], (
-        ended.stderr
-    )
+    assert ended.stdout.splitlines() == [*["kept what there was"] * 3, "[130, 143, 129]", "True"], ended.stderr
+
+
+_HUNG_UP = """
+import os, pty, signal, sys
+child, terminal = pty.fork()
+if child == 0:
+    from inferometer.cli.run import cli, run
+    import click
+
+    @cli.command("wait")
+    def wait():
+        try:
+            print("ready", flush=True)
+            signal.pause()
+        except BaseException:
+            print("to nobody", flush=True)
+            open(sys.argv[1], "w").write("kept")
+            raise
+
+    cli.get_command = lambda *_: wait
+    os._exit(run(["wait"]))
+while b"ready" not in os.read(terminal, 1000):
+    pass
+os.close(terminal)
+print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+"""
+
+
+@pytest.mark.skipif(os.name == "nt", reason="Windows has no terminals of that kind")
+def test_a_terminal_that_is_closed_ends_a_command_as_ctrl_c_does(tmp_path):
+    kept = tmp_path / "kept"
+    ended = subprocess.run([sys.executable, "-c", _HUNG_UP, str(kept)], capture_output=True, text=True, check=False)
+    assert ended.stdout.splitlines() == ["129"], ended.stderr
+    assert kept.read_text() == "kept"
+
+
+@pytest.mark.skipif(os.name == "nt", reason="Windows has no SIGHUP")
+def test_nohup_is_obeyed():
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        with interrupted_by_signals() as ended_by:
+            signal.raise_signal(signal.SIGHUP)
+            assert ended_by() is None
+    finally:
+        signal.signal(signal.SIGHUP, before)
 
 
 # A process in which Ctrl-C comes while libraries are loaded, and one in which it comes when the command is over.

@@ -190,8 +190,8 @@ def command(url: str, out: Path | None, form: str, **options: Unpack[CommandOpti
     template. Latencies count from when a request was due; errors are counted by kind and are in no time. A list of
     loads is a sweep, whose knee is looked for. docs/load.md defines every figure.
 
-    The test is stored as a run. Ctrl-C or SIGTERM ends it and keeps what was measured; --resume goes on from what was
-    saved. Exit code 1: no request was answered.
+    The test is stored as a run. Ctrl-C, SIGTERM or a closed terminal ends it and keeps what was measured; --resume
+    goes on from what was saved. Exit code 1: no request was answered.
     """
     from inferometer.serving.load.run import load
 

@@ -179,8 +179,9 @@ def _titled(lanes: list[Lane], titles: Titles) -> list[Lane]:
     for lane in lanes:
         key = (lane.process, lane.thread)
         if not known.get(key):
-            ended[lane.process] += lane.thread > _LARGEST_TID
-            known[key] = f"ended thread {ended[lane.process]}" if lane.thread > _LARGEST_TID else f"thread {lane.thread}"
+            has_ended = lane.thread > _LARGEST_TID
+            ended[lane.process] += has_ended
+            known[key] = f"ended thread {ended[lane.process]}" if has_ended else f"thread {lane.thread}"
         found.append(replace(lane, title=known[key] if lane.task is None else f"{known[key]}, {lane.task_name}"))
     return found
 

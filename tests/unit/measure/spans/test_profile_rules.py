@@ -486,10 +486,13 @@ def test_batches_that_lack_a_column_are_filled_and_lanes_are_numbered():
 
 def test_threads_that_ended_unnamed_are_counted_and_not_called_by_their_address():
     first, second, known = 139712689772224, 139712681379520, 139712601781952
-    batch = SpanBatch(count=4, columns={"name": ["a", "b", "c", "d"], "start": [0, 2, 4, 6], "end": [1, 3, 5, 7],
-                                        "thread": [first, known, second, first], "task": [None, None, None, 1]})  # fmt: skip
-    found = build([batch], titles={(5, known): "main"}, process=5)
-    assert [lane.title for lane in found.lanes] == ["ended thread 1", "main", "ended thread 2", "ended thread 1, task 1"]
+    columns = {
+        "name": ["a", "b", "c", "d"], "start": [0, 2, 4, 6], "end": [1, 3, 5, 7],
+        "thread": [first, known, second, first], "task": [None, None, None, 1],
+    }  # fmt: skip
+    found = build([SpanBatch(count=4, columns=columns)], titles={(5, known): "main"}, process=5)
+    titles = [lane.title for lane in found.lanes]
+    assert titles == ["ended thread 1", "main", "ended thread 2", "ended thread 1, task 1"]
 
 
 def test_segments_belong_to_the_span_around_them_and_are_no_spans():
