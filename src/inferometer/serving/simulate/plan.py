@@ -37,13 +37,14 @@ class Lora:
 class Vision:
     """Requests with images: so many each, each so many tokens, for which an encoder takes so long.
 
-    Of `pictures` that there are, some come again; 0: every one is new.
+    Of `pictures` that there are, some come again; 0: every one is new. The encoder's weights lie beside the model's.
     """
 
     images: int
     tokens: int
     encode_s: float
     pictures: int = 0
+    weights_bytes: float = 0.0  # of the encoder; 0: they are not known
 
     def __post_init__(self) -> None:
         if self.images < 1 or self.tokens < 1 or self.pictures < 0 or not self.encode_s >= 0:
