@@ -162,8 +162,12 @@ def _vision(device: str | Device, options: Mapping[str, Any]) -> Vision | None:
             remedy="Say it: --encoder 30ms, or name a model that takes as long: --encoder vit-l-16.",
         )
     named = isinstance(encoder, str) and not encoder[:1].isdigit()
-    encode_s = (ask(encoder, on=device).answer().summary.latency_s if named else _seconds(encoder)) or 0.0
-    return Vision(images=images, tokens=tokens, encode_s=encode_s, pictures=pictures[0] if pictures else 0)
+    seen = ask(encoder, on=device).answer() if named else None
+    encode_s = (_seconds(encoder) if seen is None else seen.summary.latency_s) or 0.0
+    weights = 0.0 if seen is None else float(seen.model.weight_bytes or 0)
+    return Vision(
+        images=images, tokens=tokens, encode_s=encode_s, pictures=pictures[0] if pictures else 0, weights_bytes=weights
+    )
 
 
 def traffic_from(options: Mapping[str, Any], command: str | None) -> tuple[LoadPlan, bool]:

@@ -5,7 +5,7 @@ import pytest
 from inferometer.core.errors import DomainError
 from inferometer.serving.load.plan import LoadPlan, LoadStep
 from inferometer.serving.load.run import _model
-from inferometer.serving.load.server import ServerFacts
+from inferometer.serving.load.server import ServerFacts, _models
 
 TWO = ("a", "b")
 
@@ -33,3 +33,10 @@ def test_of_several_or_none_one_is_to_be_named_unless_the_server_was_silent():
             _model(plan, facts)
         assert "--model" in refused.value.remedy
     assert _model(plan, ServerFacts(fault="refused")) == "unnamed"
+
+
+def test_adapters_are_not_taken_for_the_model_that_is_served():
+    adapters = [{"id": "tuned", "parent": "base"}, {"id": "other", "parent": "base"}]
+    assert _models([{"id": "base", "parent": None}, *adapters]) == ("base",)
+    assert _models(adapters) == ("tuned", "other")
+    assert _models([{"id": "a"}, {"id": "b"}, {}]) == TWO

@@ -17,7 +17,7 @@ from inferometer.serving.load.run import _Test
 from inferometer.serving.mock import server
 from inferometer.serving.mock.engine import MockEngine
 from inferometer.serving.mock.server import MockServer
-from inferometer.serving.simulate.replica import EngineLimits
+from inferometer.serving.simulate.replica import Encoder, EngineLimits
 from inferometer.serving.simulate.service import Cluster, ReplicaPool, Service
 from inferometer.serving.simulate.sinks import Columns
 from inferometer.serving.simulate.source import RequestSource
@@ -110,12 +110,12 @@ async def asked(address, method, path, body=None, *, read=-1):
     return int(text.split(" ")[1]), text.partition("\r\n\r\n")[2]
 
 
-def served(*requests, **limits):
+def served(*requests, adapters=0, **limits):
     """What a server on a free port answers to (method, path, body) of each."""
 
     async def play():
         engine = MockEngine(service(**limits), asyncio.get_running_loop().time, speed=20.0)
-        listening = await MockServer(engine, "tiny").serve("127.0.0.1", 0)
+        listening = await MockServer(engine, "tiny", adapters).serve("127.0.0.1", 0)
         address = listening.sockets[0].getsockname()[:2]
         async with listening:
             return await run(engine, *(asked(address, *request) for request in requests))
@@ -348,3 +348,60 @@ def test_the_next_turn_finds_what_was_answered_if_it_sends_that_back(told, found
             return (await run(engine, talk()))[0]
 
     assert asyncio.run(play()) == found
+
+
+def asking(text="a b c", tokens=4, **more):
+    return (
+        "POST",
+        "/v1/chat/completions",
+        {"messages": [{"role": "user", "content": text}], "max_tokens": tokens, **more},
+    )
+
+
+def test_several_answers_to_a_prompt_are_choices_of_one_answer():
+    (whole, streamed, many) = served(
+        asking(n=3), asking(n=2, stream=True, stream_options={"include_usage": True}), asking(n=1000)
+    )
+    document = json.loads(whole[1])
+    assert [choice["index"] for choice in document["choices"]] == [0, 1, 2]
+    assert {len(choice["message"]["content"].split()) for choice in document["choices"]} == {4}
+    assert document["usage"] == {"prompt_tokens": 3, "completion_tokens": 12, "total_tokens": 15}
+    events = [json.loads(part.partition("\r\n")[0]) for part in streamed[1].split("data: ")[1:-1]]
+    pieces = [choice for event in events for choice in event["choices"]]
+    told = {index: [one for one in pieces if one["index"] == index] for index in (0, 1)}
+    assert {len("".join(one["delta"].get("content", "") for one in each).split()) for each in told.values()} == {4}
+    assert all([one["finish_reason"] for one in each][-1] == "length" for each in told.values())
+    assert events[-1]["usage"]["completion_tokens"] == 8
+    assert (many[0], "n is 1 to 128" in many[1]) == (400, True)
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_an_answer_that_is_dropped_on_the_way_is_not_said_to_be_whole(stream):
+    ((status, text),) = served(asking(tokens=60, stream=stream), patience_s=0.3)
+    assert (status, '"abort"' in text, '"length"' in text) == (200, True, False)
+
+
+def test_adapters_are_models_and_wait_for_a_slot():
+    models, one, other, unknown = served(
+        ("GET", "/v1/models", None), asking(model="lora-1"), asking(model="tiny"), asking(model="lora-2"), adapters=2
+    )
+    assert [(row["id"], row.get("parent")) for row in json.loads(models[1])["data"]] == [
+        ("tiny", None), ("lora-0", "tiny"), ("lora-1", "tiny"),
+    ]  # fmt: skip
+    assert [one[0], other[0], unknown[0], "tiny, lora-0, lora-1" in unknown[1]] == [200, 200, 404, True]
+
+
+def test_images_count_as_the_encoder_makes_of_them_and_a_priority_needs_priorities():
+    picture = [{"type": "image_url", "image_url": {"url": "http://x/1.png"}}, {"type": "text", "text": "a b"}]
+    encoder = Encoder(image_s=0.01, image_tokens=30, cache_tokens=100)
+    (seen, refused) = served(asking(picture), asking(priority=1), encoder=encoder)
+    assert json.loads(seen[1])["usage"]["prompt_tokens"] == 32
+    assert (refused[0], "--priorities" in refused[1]) == (400, True)
+    assert served(asking(priority=1), by_priority=True)[0][0] == 200
+
+
+def test_the_usage_says_how_much_of_a_prompt_was_cached():
+    talk = " ".join(f"w{at}" for at in range(100))
+    first, again = (json.loads(text)["usage"] for _, text in served(asking(talk), asking(talk)))
+    assert "prompt_tokens_details" not in first
+    assert again["prompt_tokens_details"] == {"cached_tokens": 96}

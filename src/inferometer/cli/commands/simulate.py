@@ -50,8 +50,8 @@ _SERVED = fields_that(door="simulate")
 # What says which requests come, and what becomes of the result: a server has neither.
 _OF_LOADS = frozenset({
     "rate", "concurrency", "requests", "duration", "prompt", "generate", "shared_prefix", "turns", "think",
-    "objectives", "answers", "seed", "arrivals", "burstiness", "ramp", "saturate", "within", "trace", "from_time",
-    "out", "form", *StoringOptions.__annotations__,
+    "objectives", "answers", "cancel", "seed", "arrivals", "burstiness", "ramp", "saturate", "within", "trace",
+    "from_time", "out", "form", *StoringOptions.__annotations__,
 })  # fmt: skip
 _SAID = {
     "runtime": "The engine: vllm, sglang, trtllm or llamacpp.  [default: vllm]",
@@ -146,7 +146,9 @@ def command(
 
     --serve offers OpenAI's interface without a GPU (chat and completions, streamed or not, models, health and vLLM's
     metrics), for tests of routers, clients and load generators. A word counts as a token; answers are words without
-    meaning, as long as was asked for. Batching, caches, queues and refusals are the simulation's. Ctrl-C ends it.
+    meaning, as long as was asked for. Batching, caches, queues and refusals are the simulation's. With --lora 4 the
+    models lora-0 to lora-3 are served beside MODEL, with --images what an image takes, with --priorities a request's
+    `priority` (0 goes first). Ctrl-C ends it.
     """
     if serving:
         refuse_given(_OF_LOADS, "{} is not for --serve: whoever asks brings the requests.", "Leave it out.")
@@ -207,10 +209,11 @@ def _serve(model: str, device: str, options: dict[str, Any], address: tuple[str,
     service, notes = service_of(plan)
     for note in notes:
         say(note)
-    asyncio.run(_served(service, plan.question.graph.name, address, speed))
+    adapters = plan.lora.adapters if plan.lora else 0
+    asyncio.run(_served(service, plan.question.graph.name, address, speed, adapters))
 
 
-async def _served(service: Any, model: str, address: tuple[str, int], speed: float) -> None:
+async def _served(service: Any, model: str, address: tuple[str, int], speed: float, adapters: int) -> None:
     import asyncio
 
     from inferometer.serving.mock.engine import MockEngine
@@ -218,7 +221,7 @@ async def _served(service: Any, model: str, address: tuple[str, int], speed: flo
 
     engine = MockEngine(service, time.perf_counter, speed=speed)
     try:
-        server = await MockServer(engine, model).serve(*address)
+        server = await MockServer(engine, model, adapters).serve(*address)
     except OSError as error:
         where = f"{address[0]}:{address[1]}"
         raise DomainError(

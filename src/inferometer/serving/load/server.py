@@ -152,6 +152,13 @@ class ServerFacts:
     fault: str | None = None
 
 
+def _models(entries: Sequence[Mapping[str, Any]]) -> tuple[str, ...]:
+    """The models of a server: of adapters, which name the model that they are of, that model alone."""
+    named = [entry for entry in entries if "id" in entry]
+    whole = [entry for entry in named if not entry.get("parent")]
+    return tuple(str(entry["id"]) for entry in whole or named)
+
+
 async def facts_of(pool: Pool, endpoint: Endpoint) -> ServerFacts:
     """Ask it. A server that does not answer here may still answer requests: nothing is an error."""
     address, headers = endpoint.address, endpoint.headers
@@ -164,7 +171,7 @@ async def facts_of(pool: Pool, endpoint: Endpoint) -> ServerFacts:
     owner = " ".join(str(entry.get("owned_by", "")) for entry in entries).lower()
     named = f"{owner} {page.server or ''}".lower()
     engine = next((name for word, name in _ENGINES.items() if word in named), None)
-    facts = ServerFacts(engine=engine, models=tuple(str(entry["id"]) for entry in entries if "id" in entry))
+    facts = ServerFacts(engine=engine, models=_models(entries))
     metrics = await _page(pool, endpoint, "/metrics")
     return replace(facts, version=await _version(pool, endpoint, engine), has_metrics=metrics is not None)
 

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
 
     from inferometer.serving.simulate.cache import Piece
+    from inferometer.serving.simulate.replica import EngineLimits
 
 
 _SOON = 1e-9  # seconds: a clock that is so near to the end of a step has reached it
@@ -65,9 +66,22 @@ class MockEngine:
         """Simulated seconds since the start."""
         return (self._clock() - self._start) * self._speed
 
-    def ask(self, input_tokens: int, output_tokens: int, pieces: tuple[Piece, ...] = ()) -> Answering:
+    @property
+    def limits(self) -> EngineLimits:
+        return self.cluster.replicas[0].limits
+
+    def ask(  # noqa: PLR0913 - what a request may ask for
+        self,
+        input_tokens: int,
+        output_tokens: int,
+        pieces: tuple[Piece, ...] = (),
+        *,
+        adapter: int = -1,
+        images: tuple[int, ...] = (),
+        priority: int = 0,
+    ) -> Answering:
         request = SimulatedRequest(next(self._numbers), self.now, input_tokens, output_tokens)
-        request.pieces, request.adapter, request.images = pieces, -1, ()
+        request.pieces, request.adapter, request.images, request.priority = pieces, adapter, images, priority
         answering = self._under_way[request.number] = Answering(request)
         self.cluster.submit(request)
         self._wake.set()

@@ -24,6 +24,7 @@ _MOST_SOUND_S = 7200  # a header may claim one byte a second
 _SPOKEN = 3  # words of a second that are written down: speech has two to three
 _WORDS = 16  # of a piece of a prompt, whose words are tokens: vLLM's blocks have as many
 _MOST_TOKENS = 1 << 20  # of an answer: as many as the longest contexts have
+_MOST_ANSWERS = 128  # to one prompt
 _USUAL_TOKENS = 16  # of an answer whose length nobody said, as OpenAI's completions have it
 _STATUS = {200: "OK", 400: "Bad Request", 404: "Not Found", 503: "Service Unavailable", 504: "Gateway Timeout"}
 _REFUSALS = {"too_long": 400, "queue_full": 503, "timeout": 504}
@@ -32,11 +33,13 @@ _REFUSALS = {"too_long": 400, "queue_full": 503, "timeout": 504}
 class MockServer:
     """Serves one model. A word counts as a token, so that usage and prompts of `inferometer load` agree.
 
-    The next turn of a chat finds the answer of the last one in the cache, if it sends back what it was told.
+    The next turn of a chat finds the answer of the last one in the cache, if it sends back what it was told. Adapters
+    are models of their own, lora-0 and so on. A `priority` goes before higher ones, where there are priorities.
     """
 
-    def __init__(self, engine: MockEngine, model: str) -> None:
+    def __init__(self, engine: MockEngine, model: str, adapters: int = 0) -> None:
         self._engine, self._model = engine, model
+        self._adapters = {f"lora-{number}": number for number in range(adapters)}
 
     async def serve(self, host: str, port: int) -> asyncio.Server:
         return await asyncio.start_server(self._connected, host, port)
@@ -67,7 +70,8 @@ class MockServer:
             await self._transcribe(writer, body, headers.get("content-type", ""))
         elif path == "/v1/models":
             entry = {"id": self._model, "object": "model", "owned_by": "inferometer"}
-            await _plain(writer, 200, {"object": "list", "data": [entry]})
+            adapters = [{**entry, "id": name, "parent": self._model} for name in self._adapters]
+            await _plain(writer, 200, {"object": "list", "data": [entry, *adapters]})
         elif path in {"/health", "/ping"}:
             await _plain(writer, 200, {})
         elif path == "/metrics":
@@ -83,23 +87,43 @@ class MockServer:
         try:
             asked = json.loads(body)
             said = _said(asked, is_chat=is_chat)
-            output = _asked_tokens(asked)
+            output, answers = _asked_tokens(asked), _answers(asked)
+            priority = self._priority(asked)
+            images = _images(asked) if is_chat and self._engine.limits.encoder is not None else ()
         except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError, struct.error) as error:
             await _plain(writer, 400, _error(f"The request cannot be read: {error}."))
             return
-        if asked.get("model") not in {None, self._model}:
-            await _plain(writer, 404, _error(f"The model {asked['model']!r} does not exist; {self._model} does."))
+        model = asked.get("model")
+        if model not in {None, self._model, *self._adapters}:
+            known = ", ".join((self._model, *self._adapters))
+            await _plain(writer, 404, _error(f"The model {model!r} does not exist; there is {known}."))
             return
-        pieces = _pieces(said)
-        answering = self._engine.ask(max(1, sum(size for _, size in pieces)), output, pieces)
-        if is_chat:  # the next turn has it between two messages; a prompt of one text goes on in the middle of a piece
-            told = _words(answering, 0, answering.request.output_tokens)
-            answering.request.answer = _pieces([*said, ("assistant", told)])[len(pieces) :]
-        try:
-            await self._answer(writer, answering, asked, is_chat=is_chat)
-        except (ConnectionError, asyncio.CancelledError):
-            self._engine.drop(answering)
-            raise
+        pieces = (*self._seen(images), *_pieces(said))
+        if model in self._adapters:  # what one adapter has made of a prompt is no other's
+            pieces = tuple(((model, name), size) for name, size in pieces)
+        answerings = [
+            self._engine.ask(
+                max(1, sum(size for _, size in pieces)), output, pieces, images=images, priority=priority,
+                adapter=self._adapters.get(model, -1),
+            )
+            for _ in range(answers)
+        ]  # fmt: skip
+        if is_chat and not images and model not in self._adapters:
+            for answering in answerings:  # the next turn has it between two messages; a prompt of one text goes on in
+                told = _words(answering, 0, answering.request.output_tokens)  # the middle of a piece
+                answering.request.answer = _pieces([*said, ("assistant", told)])[len(pieces) :]
+        await self._answer(writer, answerings, asked, is_chat=is_chat)
+
+    def _priority(self, asked: Mapping[str, Any]) -> int:
+        priority = int(asked.get("priority") or 0)
+        if priority and not self._engine.limits.by_priority:
+            raise ValueError("it has a priority, and the server was started without --priorities")
+        return priority
+
+    def _seen(self, images: tuple[int, ...]) -> tuple[Piece, ...]:
+        """What the encoder makes of images. They stand before the words, wherever a message has them."""
+        encoder = self._engine.limits.encoder
+        return () if encoder is None else tuple((("image", one), encoder.image_tokens) for one in images)
 
     async def _transcribe(self, writer: asyncio.StreamWriter, body: bytes, kind: str) -> None:
         """What is said in a file, as vLLM answers: a stream of chunks with choices, or a text."""
@@ -115,61 +139,92 @@ class MockServer:
             await _plain(writer, 404, _error(f"The model {model!r} does not exist; {self._model} does."))
             return
         answering = self._engine.ask(max(1, round(_SOUND * seconds)), max(1, round(_SPOKEN * seconds)))
-        try:
-            await self._answer(writer, answering, asked, is_chat=True)
-        except (ConnectionError, asyncio.CancelledError):
-            self._engine.drop(answering)
-            raise
+        await self._answer(writer, [answering], asked, is_chat=True)
 
     async def _answer(
-        self, writer: asyncio.StreamWriter, answering: Answering, asked: Mapping[str, Any], *, is_chat: bool
+        self, writer: asyncio.StreamWriter, answerings: list[Answering], asked: Mapping[str, Any], *, is_chat: bool
     ) -> None:
         """The tokens as they come, in a stream; or all of them at once, when the last is there."""
-        options, total, words = asked.get("stream_options") or {}, 0, []
-        is_streamed = bool(asked.get("stream"))
-        async for more in answering.tokens():
-            if is_streamed and not total:
-                writer.write(_HEAD)
-            text = _words(answering, total, more)
-            total += more
-            words.append(text)
-            if is_streamed:
-                usage = _usage(answering, total) if options.get("continuous_usage_stats") else None
-                writer.write(_event(self._piece(text, None, usage, is_chat=is_chat)))
-                await writer.drain()
-                if writer.is_closing():
-                    raise ConnectionResetError
-        if answering.refused is not None and not total:
-            status = _REFUSALS.get(answering.refused, 503)
-            await _plain(writer, status, _error(f"The request was refused: {answering.refused}."))
+        options, is_streamed = asked.get("stream_options") or {}, bool(asked.get("stream"))
+        words: list[list[str]] = [[] for _ in answerings]
+        made = [0] * len(answerings)
+
+        async def tell(index: int, answering: Answering) -> None:
+            async for more in answering.tokens():
+                if is_streamed and not any(made):
+                    writer.write(_HEAD)
+                words[index].append(_words(answering, made[index], more))
+                made[index] += more
+                if is_streamed:
+                    usage = _usage(answering, made[index]) if options.get("continuous_usage_stats") else None
+                    writer.write(_event(self._piece(words[index][-1], None, usage, index, is_chat=is_chat)))
+                    await writer.drain()
+                    if writer.is_closing():
+                        raise ConnectionResetError
+            if is_streamed and any(made):
+                writer.write(_event(self._piece("", _finish(answering), None, index, is_chat=is_chat)))
+
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                for index, answering in enumerate(answerings):
+                    tasks.create_task(tell(index, answering))
+        except* ConnectionError:
+            raise ConnectionResetError from None
+        finally:
+            for answering in answerings:
+                self._engine.drop(answering)  # where whoever asked has gone: what has ended is known no more
+        refused = next((one.refused for one in answerings if one.refused is not None), None)
+        usage = _usage(answerings[0], sum(made))
+        if refused is not None and not any(made):
+            await _plain(writer, _REFUSALS.get(refused, 503), _error(f"The request was refused: {refused}."))
         elif is_streamed:
-            writer.write(_event(self._piece("", "length", None, is_chat=is_chat)))
             if options.get("include_usage"):
-                last = {**self._piece("", None, _usage(answering, total), is_chat=is_chat), "choices": []}
-                writer.write(_event(last))
+                writer.write(_event({**self._piece("", None, usage, 0, is_chat=is_chat), "choices": []}))
             writer.write(_chunk(b"data: [DONE]\n\n") + _chunk(b""))
             await writer.drain()
         elif asked.get("transcribed"):
-            await _plain(writer, 200, {"text": "".join(words).strip(), "usage": _usage(answering, total)})
+            await _plain(writer, 200, {"text": "".join(words[0]).strip(), "usage": usage})
         else:
-            text = "".join(words)
-            what = {"message": {"role": "assistant", "content": text}} if is_chat else {"text": text}
-            choices = [{"index": 0, "finish_reason": "length", **what}]
-            await _plain(
-                writer, 200, {**self._named(is_chat=is_chat), "choices": choices, "usage": _usage(answering, total)}
-            )
+            choices = [
+                {"index": index, "finish_reason": _finish(answering), **_whole("".join(words[index]), is_chat=is_chat)}
+                for index, answering in enumerate(answerings)
+            ]
+            await _plain(writer, 200, {**self._named(is_chat=is_chat), "choices": choices, "usage": usage})
 
-    def _piece(self, text: str, finish: str | None, usage: object, *, is_chat: bool) -> dict[str, Any]:
+    def _piece(self, text: str, finish: str | None, usage: object, index: int, *, is_chat: bool) -> dict[str, Any]:
         what = {"delta": {"content": text} if text else {}} if is_chat else {"text": text}
         told = {} if usage is None else {"usage": usage}
         named = self._named(is_chat=is_chat)
         if is_chat:
             named["object"] = "chat.completion.chunk"  # by which clients tell a piece of a stream from a whole answer
-        return {**named, "choices": [{"index": 0, "finish_reason": finish, **what}], **told}
+        return {**named, "choices": [{"index": index, "finish_reason": finish, **what}], **told}
 
     def _named(self, *, is_chat: bool) -> dict[str, Any]:
         kind = "chat.completion" if is_chat else "text_completion"
         return {"id": "mock", "object": kind, "created": int(time()), "model": self._model}
+
+
+def _finish(answering: Answering) -> str:
+    """Why an answer ends, as vLLM says it; what was dropped on the way is no whole answer."""
+    return "length" if answering.refused is None else "abort"
+
+
+def _whole(text: str, *, is_chat: bool) -> dict[str, Any]:
+    return {"message": {"role": "assistant", "content": text}} if is_chat else {"text": text}
+
+
+def _answers(asked: Mapping[str, Any]) -> int:
+    answers = int(asked.get("n") or 1)
+    if not 1 <= answers <= _MOST_ANSWERS:
+        raise ValueError(f"n is 1 to {_MOST_ANSWERS}")
+    return answers
+
+
+def _images(asked: Mapping[str, Any]) -> tuple[int, ...]:
+    """The images of a chat, each by its address or its bytes."""
+    contents = [one.get("content") for one in asked["messages"]]
+    parts = [part for content in contents if isinstance(content, list) for part in content if isinstance(part, dict)]
+    return tuple(hash(json.dumps(part.get("image_url"))) for part in parts if part.get("type") == "image_url")
 
 
 def _asked_tokens(asked: Mapping[str, Any]) -> int:
@@ -243,9 +298,11 @@ def _words(answering: Answering, begin: int, count: int) -> str:
     return "".join(f" {WORDS[at % len(WORDS)]}" for at in range(first, first + count))
 
 
-def _usage(answering: Answering, made: int) -> dict[str, int]:
-    prompt = answering.request.input_tokens
-    return {"prompt_tokens": prompt, "completion_tokens": made, "total_tokens": prompt + made}
+def _usage(answering: Answering, made: int) -> dict[str, Any]:
+    prompt, found = answering.request.input_tokens, getattr(answering.request, "found", 0)
+    counted = {"prompt_tokens": prompt, "completion_tokens": made, "total_tokens": prompt + made}
+    # As vLLM with --enable-prompt-tokens-details, which says nothing of prompts that were not cached.
+    return {**counted, "prompt_tokens_details": {"cached_tokens": found}} if found else counted
 
 
 _HEAD = (

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from math import inf
+from math import ceil, inf
 from typing import TYPE_CHECKING
 
 from inferometer.core.errors import DomainError
@@ -68,10 +68,11 @@ def _pool(
     if rules.slots is not None:
         return _slots(plan, question, rules, replicas)
     what = served(question).limited(tokens=plan.tokens, sequences=plan.sequences)
-    limits = _limits(plan, what if memory is None else replace(what, memory=memory), question)
+    what = what if memory is None else replace(what, memory=memory)
+    limits = _limits(plan, what, question)
     speculation = _speculation(plan, what)
     times = StepTimes(what.step, limits.tokens, limits.sequences, speculation)
-    limits, more = _with_extras(plan, question, limits)
+    limits, more = _with_extras(plan, question, limits, what.memory)
     if not rules.prefix_cache or not plan.prefix_cache:
         limits = replace(limits, prefix_cache=False)
     words = [f"Steps are made as by {rules.title} ({rules.engine} {rules.since} and newer): {rules.url}."]
@@ -217,9 +218,11 @@ def _limits(plan: SimulationPlan, what: ServedReplica, question: Question) -> En
     )
 
 
-def _with_extras(plan: SimulationPlan, question: Question, limits: EngineLimits) -> tuple[EngineLimits, list[str]]:
-    """Adapters and images, and notes on what of them is left out."""
-    words = []
+def _with_extras(
+    plan: SimulationPlan, question: Question, limits: EngineLimits, memory: ServingMemory | None
+) -> tuple[EngineLimits, list[str]]:
+    """Adapters and images, their share of the cache's room, and notes on what of them is left out."""
+    words, held_bytes = [], 0.0
     if plan.lora is not None:
         # Two thin matrices in 16 bits beside every product of the layers, on each device its share of them.
         wide: int = sum(
@@ -227,21 +230,39 @@ def _with_extras(plan: SimulationPlan, question: Question, limits: EngineLimits)
             for block, op in question.graph.ops()
             if op.kind == "linear" and "logits" not in op.symbols
         )
-        load_s = (2.0 * plan.lora.rank * wide / question.workload.parallel.tp) / _host_rate(question)
+        a_slot = 2.0 * plan.lora.rank * wide / question.workload.parallel.tp
+        load_s, held_bytes = a_slot / _host_rate(question), plan.lora.slots * a_slot  # engines keep room for all slots
         limits = replace(limits, adapters=Adapters(slots=plan.lora.slots, load_s=load_s))
         words.append(
-            f"An adapter of rank {plan.lora.rank} takes {1e3 * load_s:.3g} ms from the host's memory to the device, "
-            "which the step waits for; its own products are not counted."
+            f"An adapter of rank {plan.lora.rank} has {a_slot / 1e6:.3g} MB on a device. It takes "
+            f"{1e3 * load_s:.3g} ms from the host's memory, which the step waits for; its own products are not counted."
         )
     if plan.vision is not None:
         # vLLM keeps results of the encoder for as many tokens as a step has (SchedulerConfig.encoder_cache_size).
         encoder = Encoder(image_s=plan.vision.encode_s, image_tokens=plan.vision.tokens, cache_tokens=limits.tokens)
         limits = replace(limits, encoder=encoder)
+        held_bytes += plan.vision.weights_bytes
+        weights = (
+            "" if plan.vision.weights_bytes else "; name its model and its weights are taken from the cache's room"
+        )
         words.append(
             f"An image takes the encoder {1e3 * plan.vision.encode_s:.3g} ms, one after the other in the step that "
-            "begins its prompt; its weights are not taken from the cache's room."
+            f"begins its prompt{weights}."
         )
-    return limits, words
+    return _beside(limits, memory, held_bytes) if plan.blocks is None else limits, words
+
+
+def _beside(limits: EngineLimits, memory: ServingMemory | None, held_bytes: float) -> EngineLimits:
+    """With what is left of the cache beside so many bytes more of weights on each device."""
+    if memory is None or not held_bytes:
+        return limits
+    blocks = limits.blocks - ceil(held_bytes / (memory.kv_bytes_per_token * limits.block_tokens))
+    if blocks < 1:
+        raise DomainError(
+            f"Adapters and encoder have {held_bytes / 1e9:.3g} GB on a device, which leaves no room for a cache.",
+            remedy="Use fewer --max-loras, a smaller rank or encoder, or more devices (--tp).",
+        )
+    return replace(limits, blocks=blocks)
 
 
 def _tier(what: ServedReplica, question: Question, block_tokens: int, size: float, rate: float | None) -> Tier:

@@ -37,13 +37,15 @@ class Lora:
 class Vision:
     """Requests with images: images a request, tokens an image, and the encoder's seconds for one.
 
-    Images are drawn from `pictures`, so some come again; 0: each one is new.
+    Images are drawn from `pictures`, so some come again; 0: each one is new. The encoder's weights lie beside the
+    model's.
     """
 
     images: int
     tokens: int
     encode_s: float
     pictures: int = 0
+    weights_bytes: float = 0.0  # of the encoder; 0: they are not known
 
     def __post_init__(self) -> None:
         if self.images < 1 or self.tokens < 1 or self.pictures < 0 or not self.encode_s >= 0:

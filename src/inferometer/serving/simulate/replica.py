@@ -743,7 +743,7 @@ class Replica:
             pool.take(blocks - shared - held)
         if self.limits.adapters is not None and request.adapter >= 0:
             self._move_in(request, self.limits.adapters)
-        request.blocks, request.shared, request.done = blocks, shared, done
+        request.blocks, request.shared, request.done, request.found = blocks, shared, done, done
         self.hit_tokens += done
         return size
 

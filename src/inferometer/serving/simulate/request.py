@@ -20,7 +20,7 @@ class SimulatedRequest:
     """
 
     __slots__ = (
-        "adapter", "answer", "base", "blocks", "done", "due", "end", "first", "images", "input_tokens", "last",
+        "adapter", "answer", "base", "blocks", "done", "due", "end", "first", "found", "images", "input_tokens", "last",
         "left_at", "made", "number", "output_tokens", "pieces", "priority", "ready", "sent", "shared", "target", "turn",
         "until",
     )  # fmt: skip
@@ -32,6 +32,7 @@ class SimulatedRequest:
     until: float  # when whoever asked goes away; set where somebody may
     adapter: int  # −1 for none; set where there are adapters
     images: tuple[int, ...]  # set where there is an encoder
+    found: int  # tokens that were cached when it was admitted; not set where nothing is shared
 
     def __init__(self, number: int, due: float, input_tokens: int, output_tokens: int) -> None:
         self.number = number

@@ -289,6 +289,24 @@ def test_an_adapter_is_two_thin_matrices_beside_every_product():
     assert limits.adapters.load_s == pytest.approx(2 * 16 * 32 * a_layer / rate)
 
 
+def test_room_for_every_slot_of_adapters_and_for_an_encoder_is_kept_from_the_cache():
+    question = ask("llama-3.1-8b", on="nvidia-h100-sxm", runtime="vllm")
+    plain = SimulationPlan(question=question, traffic=LoadPlan(url=""))
+
+    def blocks(**more):
+        return service_of(replace(plain, **more))[0].pool.limits.blocks
+
+    a_slot = 2 * 64 * 32 * (2 * (4096 + 4096) + 2 * (4096 + 1024) + 3 * (4096 + 14336))
+    a_block = 16 * 131072
+    kept = Lora(adapters=8, rank=64, slots=4)
+    seen = Vision(images=1, tokens=8, encode_s=0.1, weights_bytes=1e9)
+    assert blocks() - blocks(lora=kept) == pytest.approx(4 * a_slot / a_block, abs=1)
+    assert blocks() - blocks(lora=kept, vision=seen) == pytest.approx((4 * a_slot + 1e9) / a_block, abs=1)
+    assert blocks(lora=kept, blocks=500) == 500
+    with pytest.raises(DomainError, match="no room for a cache"):
+        blocks(lora=replace(kept, slots=1000))
+
+
 @pytest.mark.parametrize(
     "wrong",
     [{"answers": 0}, {"cancels": (0.0, 1.0)}, {"cancels": (0.5, 0.0)}, {"spread": 0.2},
