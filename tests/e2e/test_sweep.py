@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 from inferometer import plan, predict, sweep
+from inferometer.cli.commands.sweep import _write
 from inferometer.predict.sweep import engines, read_rows
 
 HAS_DASK = importlib.util.find_spec("distributed") is not None
@@ -196,6 +197,17 @@ def test_ctrl_c_keeps_what_was_written_and_says_how_to_go_on(inferometer, waitin
     with path.open(encoding="utf-8") as file:
         assert sum(1 for _ in file) == 1 + 3 * 8 * 64 * 64
     assert [*tmp_path.iterdir()] == [path]
+
+
+def test_ctrl_c_before_a_row_was_kept_promises_none(monkeypatch, tmp_path, capsys):
+    def interrupted(*_, **__):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("inferometer.predict.sweep.stream", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        _write(None, tmp_path / "rows.csv", "local", resume=False)
+    assert "begins again" in (words := capsys.readouterr().err)
+    assert "--resume" not in words
 
 
 @pytest.mark.slow

@@ -17,14 +17,16 @@ from inferometer.core.device import Device
 from inferometer.core.engine import RuntimeEffects
 from inferometer.core.errors import DomainError
 from inferometer.core.finding import Finding
+from inferometer.core.frozen import frozen
 from inferometer.core.kept import Kept
 from inferometer.core.profile import DeviceFacts, Headline, Phase, Profile, Provenance
 from inferometer.core.request import phase_repeats
+from inferometer.core.settings import catalog_folders
 from inferometer.core.sizes import require_room
 from inferometer.core.workload import Workload
 from inferometer.known.engines import require_effects
 from inferometer.known.formulas.edge import frame_budget, frame_headroom
-from inferometer.predict.energy import battery_of, battery_seconds, charge_requests, energy_costs, lasting, power_model
+from inferometer.predict.energy import battery_of, battery_seconds, charge_requests, lasting
 from inferometer.predict.headline import (
     AROUND,
     headline_times,
@@ -34,7 +36,7 @@ from inferometer.predict.headline import (
     with_repeats,
 )
 from inferometer.predict.memory.fit import capacity_of, peak_use, reserve_of
-from inferometer.predict.money import carbon_grams, hourly_price, million_usd
+from inferometer.predict.money import HourlyPrice, carbon_grams, hourly_price, million_usd
 from inferometer.predict.options import Options
 from inferometer.predict.parallel import of_draft, replica_batch
 from inferometer.predict.phases import (
@@ -61,6 +63,7 @@ if TYPE_CHECKING:
 
     from inferometer.core.calibration import Calibration
     from inferometer.core.graph import Graph
+    from inferometer.core.workload import Parallel
     from inferometer.predict.price.plan import PricePlan
 
 
@@ -81,7 +84,13 @@ def predict_graph(  # noqa: PLR0913 - what a prediction depends on
         graph, device, effects=effects, workload=workload, options=options, calibration=_covering(calibration, effects)
     )
     notes = [*ready.notes, *window_notes(graph, workload)]
-    job = _Job(ready=ready, device=device, effects=effects, workload=workload, options=options, notes=notes)
+    start = _starts.get_or_make(
+        (workload.parallel, catalog_folders()), (ready, device, effects, options),
+        lambda: _start(ready, device, effects, workload.parallel, options),
+    )  # fmt: skip
+    job = _Job(
+        ready=ready, device=device, effects=effects, workload=workload, options=options, start=start, notes=notes
+    )
     phases = with_repeats(job.phases(), workload, options)
     if job.waiting:
         notes.append(host_note(job.waiting, options, ready.plan.calibration))
@@ -130,6 +139,35 @@ def _priced(plan: PricePlan, sizes: Mapping[str, Any], name: str, phase: str | N
     return sums_of_step(plan, plan.step(sizes, phase, once=once), once=once) if sums is None else sums
 
 
+@frozen
+class _Start:
+    """What is the same at every size: the devices and their price, and the phases before the first step.
+
+    `notes` are to be said of the devices and the phases.
+    """
+
+    site: PlanDevices
+    phases: tuple[Phase, ...]
+    notes: tuple[str, ...]
+    price: HourlyPrice | None
+    capacity_bytes: float | None
+    reserve_bytes: float
+
+
+def _start(ready: ReadyGraph, device: Device, effects: RuntimeEffects, parallel: Parallel, options: Options) -> _Start:
+    site = site_of(device, ready.graph, parallel, options)
+    load, notes = load_phase(ready, device, site, options)
+    phases = (load, first_run_phase(effects, ready.graph))
+    return _Start(
+        site=site,
+        phases=tuple([each for each in phases if each is not None]),
+        notes=(*notes, *energy_notes(device, site)),
+        price=hourly_price(device, parallel.devices, options.place),
+        capacity_bytes=capacity_of(device, ready.residency.weights_bytes),
+        reserve_bytes=reserve_of(effects, device),
+    )
+
+
 _starts = Kept()
 _rooms = Kept(1024)  # graphs at sizes that were found to leave room for every window
 
@@ -143,6 +181,7 @@ class _Job:
     effects: RuntimeEffects
     workload: Workload
     options: Options
+    start: _Start
     notes: list[str]
     waiting: list[str] = field(default_factory=list)  # phases that wait for their host
 
@@ -154,11 +193,8 @@ class _Job:
 
     def phases(self) -> list[Phase]:
         parallel = self.workload.parallel
-        # What comes before the first step is the same at every size.
-        of = (self.ready, self.device, self.effects, self.options)
-        site, first, notes = _starts.get_or_make((), of, self._start)
-        phases = [*first]
-        self.notes += notes
+        site, phases = self.start.site, [*self.start.phases]
+        self.notes += self.start.notes
         reads, prompt = self.effects.reads, self.workload.prompt
         if reads and prompt and prompt % reads:
             whole = -(-prompt // reads) * reads
@@ -174,13 +210,6 @@ class _Job:
             phases.append(self._run("forward", self._forward_sizes(), site))
             return phases
         return [*phases, *self._generation(site)]
-
-    def _start(self) -> tuple[PlanDevices, tuple[Phase, ...], tuple[str, ...]]:
-        """The devices, the phases before the first step, and what is to be said of both."""
-        site = site_of(self.device, self.ready.graph, self.workload.parallel, self.options)
-        load, notes = load_phase(self.ready, self.device, site, self.options)
-        phases = (load, first_run_phase(self.effects, self.ready.graph))
-        return site, tuple([each for each in phases if each is not None]), (*notes, *energy_notes(self.device, site))
 
     def _generation(self, site: PlanDevices) -> list[Phase]:
         phases: list[Phase] = []
@@ -241,8 +270,7 @@ class _Job:
 
     def headline(self, phases: list[Phase]) -> Headline:
         used = float(peak_use(self.ready, self.workload, self.options).total_bytes)
-        capacity = capacity_of(self.device, self.ready.residency.weights_bytes)
-        needed = used + reserve_of(self.effects, self.device)
+        capacity, needed = self.start.capacity_bytes, used + self.start.reserve_bytes
         times = headline_times(phases, self.workload, self.options)
         speed = self.workload.batch / times["tpot_s"] if times["tpot_s"] else None
         joules, low_j, high_j = self._joules(phases)
@@ -272,7 +300,7 @@ class _Job:
         batch, latency, whole = self.workload.batch, times["latency_s"], times["e2e_s"]
         rate = batch * (self.workload.generate or 0) / whole if whole else speed
         paid, rate = ("inferences", batch / latency) if latency else ("tokens", rate)
-        price = hourly_price(self.device, self.workload.parallel.devices, self.options.place)
+        price = self.start.price
         if price is None or not rate:
             return {}
         self.notes.append(price.note)
@@ -289,8 +317,8 @@ class _Job:
         if any(phase.energy_j is None for phase in counted):
             return None, None, None
         joules = sum(repeats[phase.name] * (phase.energy_j or 0.0) for phase in counted)
-        power = power_model(self.device)
-        if power is None or power.bound or energy_costs(self.device, self.options) is not None:
+        power = self.start.site.power
+        if power is None or power.bound or self.start.site.energy is not None:
             return joules, None, None
         low, high = 0.0, 0.0
         for phase in counted:
@@ -300,7 +328,7 @@ class _Job:
 
     def _battery(self, joules: float | None, times: Mapping[str, float | None]) -> dict[str, float]:
         """How long the battery lasts and what it answers, where there is one."""
-        battery, power = battery_of(self.device, self.options), power_model(self.device)
+        battery, power = battery_of(self.device, self.options), self.start.site.power
         request_s = times["e2e_s"] or times["latency_s"] or times["tpot_s"] or times["ttft_s"]
         if battery is None or request_s is None or (joules is None and self.options.battery is None):
             return {}
@@ -329,8 +357,9 @@ class _Job:
         """A model that does not fit: its times are hypothetical."""
         if summary.fits is not False:
             return ()
-        capacity = capacity_of(self.device, self.ready.residency.weights_bytes) or 0.0
-        needed = (summary.peak_memory_bytes or 0) + reserve_of(self.effects, self.device)
+        capacity, needed = (
+            self.start.capacity_bytes or 0.0, (summary.peak_memory_bytes or 0) + self.start.reserve_bytes
+        )  # fmt: skip
         return (
             Finding(
                 code="memory.does-not-fit",

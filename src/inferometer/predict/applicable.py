@@ -17,6 +17,7 @@ from inferometer.core.workload import MOST, Parallel, Workload
 from inferometer.known.engines import default_runtime, known_engine
 from inferometer.predict.energy import energy_costs, power_model
 from inferometer.predict.fields import Needs, fields_that
+from inferometer.predict.flags import usual_options
 from inferometer.predict.headline import windows_per_s
 
 if TYPE_CHECKING:
@@ -159,7 +160,7 @@ def unused(
     graph: Graph, device: Device, parallel: Parallel, options: Options, *, two_machines: bool = False
 ) -> dict[str, str]:
     """Why nothing would come of an option, by its name. `two_machines`: one reads the prompt, another writes."""
-    if options == type(options)():  # what nearly everyone asks
+    if options is usual_options() or options == usual_options():  # what nearly everyone asks
         return {}
     of_model = _of_writers(graph, options) if is_generative(graph) else _of_others(graph, options)
     if options.audio_s is not None and windows_per_s(graph, options) is None:
@@ -180,7 +181,7 @@ def unused(
 def require_of_users(question: Question) -> None:
     """Refuse what is asked beside users and would change nothing that they see."""
     workload, options = question.workload, question.options
-    none = type(options)()
+    none = usual_options()
     names = (
         "storage_bytes_per_s", "host", "energy", "battery", "cooling_w", "micro_batches", "frame_rate", "audio_s",
     )  # fmt: skip

@@ -33,7 +33,7 @@ def parse_sizes(assignments: Iterable[str]) -> dict[str, int]:
 
 
 @cache
-def _usual() -> Options:
+def usual_options() -> Options:
     """One object for all who ask for nothing: what was made for it is found by its identity."""
     from inferometer.predict.options import Options  # noqa: PLC0415 - as below
 
@@ -42,12 +42,12 @@ def _usual() -> Options:
 
 def options_from(flags: Flags, base: Options | None = None) -> Options:
     """The options that the flags ask for, above those of `base`."""
+    found = base or usual_options()
+    if not flags:  # what nearly everyone asks
+        return found
     from inferometer.known import link  # noqa: PLC0415 - a command's help needs no cost model
     from inferometer.predict.options import Options  # noqa: PLC0415 - as above
 
-    found = base or _usual()
-    if not flags:  # what nearly everyone asks
-        return found
     same = {option.name for option in fields(Options)} - {"link", "battery", "host_speed"}  # read below
     changed: dict[str, Any] = {name: flags[name] for name in same & flags.keys()}
     if "link" in flags:

@@ -204,12 +204,16 @@ def _computed(study: Study, engine: str) -> Rows:
 
 def _write(study: Study, out: Path, engine: str, *, resume: bool) -> None:
     from inferometer.predict.sweep import stream
+    from inferometer.predict.sweep.write import journal_of
 
     try:
         with progress_line(_progress_text) as progress:
             written = stream(study, out, engine=engine, resume=resume, progress=progress)
     except KeyboardInterrupt:
-        say(f"The rows computed so far are kept beside {out}. The same command with --resume continues from there.")
+        if journal_of(out).exists():  # else there is nothing yet
+            say(f"The rows computed so far are kept beside {out}. The same command with --resume continues from there.")
+        else:
+            say(f"No row of {out} was kept yet: the same command begins again.")
         raise
     rate = (written.rows - written.kept) / written.seconds if written.seconds else 0.0
     kept = f", {written.kept:,} of them from an earlier run" if written.kept else ""

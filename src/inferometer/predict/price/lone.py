@@ -7,8 +7,8 @@ op's own numbers (`Plan.step`) are made when somebody reads them. The sums agree
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from math import log, prod
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from math import exp, log, prod
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -26,7 +26,9 @@ from inferometer.predict.work.prepare import PARTS
 
 if TYPE_CHECKING:
     from inferometer.predict.price.plan import PricePlan
-    from inferometer.predict.price.rates import Rates
+    from inferometer.predict.price.rates import Covered, Rates
+    from inferometer.predict.price.utilisation import TableLine
+    from inferometer.predict.work.collect import OpRow
 
 # Polynomials of each row: seconds of arithmetic at the peak, with what the runtime adds, and as it reaches the peak;
 # bytes; and the operations that tables are read at.
@@ -71,17 +73,37 @@ class _Whole:
         return self._step
 
 
+class _Lookup(NamedTuple):
+    """A row that a table is about; with a `line` where no more than one size of it changes, which is `axis`."""
+
+    row: Covered
+    streams: tuple[int, ...]
+    line: TableLine | None
+    axis: float | int | str
+
+
+class _Timed(NamedTuple):
+    """Rows of measured kernels that are read at the same sizes, which are made of `symbols`."""
+
+    symbols: tuple[str, ...]
+    first: OpRow
+    numbers: tuple[int, ...]
+    known: dict[tuple[Any, ...], list[float]]  # their seconds: those of a decode step come again with every prompt
+
+
 class LoneRows(NamedTuple):
     """The rows of a plan in a phase, folded; vectors have an entry a row."""
 
-    work: Any  # [len(_WORK), rows, monomials]
-    totals: Any  # the ops' own operations and bytes, [2, monomials]
-    dims: Any  # sizes that tables are read at, [sizes, monomials]; None where one is no polynomial
+    # [len(_WORK) · rows, then the ops' own operations and bytes, then sizes that tables are read at; monomials]
+    polynomials: Any
+    measured: bool  # whether those sizes are among them: each is a polynomial
+    lookups: tuple[_Lookup, ...]
+    timed: tuple[_Timed, ...]
     looking: tuple[tuple[int, float, float], ...]  # rows that look up, the bytes of their tables, how often each runs
     loose: Any  # [rows, (inverse peak, that of all formats, unpacked rows)]
     counts: Any
     cached: Any  # how often rows run in a step: whose caches are resident
-    often: Any  # [3, rows]: how often each runs, and how often it counts in the time and the floor of what is executed
+    often: Any  # [rows, 3]: how often each runs, and how often it counts in the time and the floor of what is executed
     worked: Any  # [2, rows]: … in operations and moved bytes
     compute_factor: Any
     compute_ramp_s: Any
@@ -113,7 +135,11 @@ def lone_sums(plan: PricePlan, sizes: Mapping[str, Any], phase: str, *, once: bo
 def _sums(plan: PricePlan, rows: LoneRows, sizes: Mapping[str, Any], phase: str, *, once: bool) -> StepSums:
     prepared, levels, rates, pace = plan.prepared, plan.levels, plan.rates_in(phase), plan.pace(phase)
     monomials = np.array([float(prod([sizes[name] for name in monomial])) for monomial in prepared.monomials])
-    work, (flops, moved) = rows.work @ monomials, (rows.totals @ monomials).tolist()
+    count = len(prepared.rows)
+    # `dot` takes half as long as `@` does for so few numbers.
+    counted_at = rows.polynomials.dot(monomials)
+    work, (flops, moved, *lengths) = counted_at[: len(_WORK) * count], counted_at[len(_WORK) * count :].tolist()
+    work = work.reshape(len(_WORK), count)
     for number, most, times in rows.looking:
         if (over := work.item(_WEIGHTS, number) - most) > 0:
             work[_WEIGHTS, number] = most
@@ -124,35 +150,42 @@ def _sums(plan: PricePlan, rows: LoneRows, sizes: Mapping[str, Any], phase: str,
     bare, ideal, compute, weights, kv, activations, extra, computed = work
     memory_ideal = levels.ideal(weights, activations, kv, extra)
     memory = memory_ideal * rows.memory_factor + rows.memory_ramp_s
-    floor = np.maximum(bare, levels.floor(weights, activations, kv, plan.weights_bytes + float(rows.cached @ kv)))
-    slower, far = None, None
+    priced = np.empty((4, count))  # what is added up
+    floor = np.maximum(
+        bare, levels.floor(weights, activations, kv, plan.weights_bytes + float(rows.cached.dot(kv))), out=priced[0]
+    )
+    slower: Any = None
+    far: list[float] | None = None
     if rates.covered:
         counted = {"flops": computed, "bytes": weights + activations + kv, "weight_bytes": weights, "kv_bytes": kv}
-        lengths = _lengths(plan, rows, rates, sizes, monomials)
-        slower, far = _slower(rates, lengths, {name: counted[name] for name in rates.moved})
+        if not rows.measured:
+            binding = prepared.binding(sizes)
+            lengths = [binding.size(dim) * share for dim, share in rates.dims]
+        slower, far = _slower(rows.lookups, lengths, {name: counted[name] for name in rates.moved}, count)
     elif rates.curves:  # a calibration has tables or kernels
-        slower = np.ones((2, len(bare)))
-        for number, seconds in _kernel_seconds(plan, sizes, phase):
+        slower = np.ones((1, count))
+        for number, seconds in _kernel_seconds(plan, rows.timed, sizes, phase):
             # A femtosecond is far below any op: it only keeps a row without work from dividing by nothing.
-            slower[:, number] = seconds / max(ideal.item(number), memory_ideal.item(number), 1e-15)
+            slower[0, number] = seconds / max(ideal.item(number), memory_ideal.item(number), 1e-15)
     if slower is not None:
-        compute, memory = compute * slower[0], memory * slower[1]
+        compute, memory = compute * slower[0], memory * slower[-1]
     overhead, host, waiting = rows.overhead_s, rows.host_s, 0.0
     if pace.counts_tokens:
         overhead = overhead + sizes["query"] * (rows.token_overhead_s + sizes["batch"] * rows.routed_s)
         host = host + sizes["query"] * rows.token_host_s
-    time = np.maximum(np.maximum(compute, memory) + overhead, floor)
-    if pace.waits_for_host and (host_s := float(rows.counts @ host)) > 0:
-        waiting = max(0.0, host_s - float(rows.counts @ time))  # as `exposed_host`
+    time = np.maximum(np.maximum(compute, memory) + overhead, floor, out=priced[1])
+    if pace.waits_for_host and (host_s := float(rows.counts.dot(host))) > 0:
+        waiting = max(0.0, host_s - float(rows.counts.dot(time)))  # as `exposed_host`
         added = host * (waiting / host_s)
-        time, overhead = time + added, overhead + added
+        time += added
+        overhead = overhead + added
+    priced[2], priced[3] = compute, overhead
     step_s = 0.0 if once else float(pace.step_s + pace.sequence_s * sizes["batch"])
-    counted_s, time_s, _ = (rows.often @ time).tolist()
-    least_s, _, floor_s = (rows.often @ floor).tolist()
+    # Of each: how often its ops run, and how often they count in the time and the floor of what is executed.
+    (least_s, _, floor_s), (counted_s, time_s, _), (computing_s, *_), (waiting_s, *_) = priced.dot(rows.often).tolist()
     whole_s = counted_s + step_s
-    spread = rows.spread if far is None else rows.spread * (1 + far)
+    spread = rows.spread if far is None else rows.spread * (1 + np.array(far))
     wide = _wide(plan, rows, phase, (rows.counts * time, spread), (whole_s, step_s, waiting))
-    computing_s, waiting_s = (rows.counts @ each for each in (compute, overhead))
     step = _Whole(plan, sizes, phase, once)
     return StepSums(
         time_s=time_s,
@@ -162,10 +195,10 @@ def _sums(plan: PricePlan, rows: LoneRows, sizes: Mapping[str, Any], phase: str,
         step_s=step_s,
         flops=flops,
         bytes=moved,
-        computing_s=float(computing_s),
-        waiting_s=float(waiting_s),
+        computing_s=computing_s,
+        waiting_s=waiting_s,
         waits_for_host=waiting > WORTH_SAYING * whole_s,
-        far={} if far is None or far.max() <= log(2.0) else step().outside(),
+        far={} if far is None or max(far) <= log(2.0) else step().outside(),
         whole=step,
     )
 
@@ -174,23 +207,14 @@ def _wide(plan: PricePlan, rows: LoneRows, phase: str, own: tuple[Any, Any], sec
     """How many times longer the step may be, or shorter: `StepPrice.interval` says why."""
     rates, (times, spread), (whole_s, step_s, waiting) = plan.rates_in(phase), own, seconds
     doubted = plan.host_doubt(rates) if waiting > 0 else rates.step_spread or 0.0
-    together = rows.groups @ (times * (spread - rows.known))
+    together = rows.groups.dot(times * (spread - rows.known))
     if rows.fitted is not None and step_s:
         together = together + step_s * (rows.fitted * spread).max(axis=1)
-    share = float(together @ together + (doubted * whole_s) ** 2) ** 0.5 / (whole_s if whole_s > 0 else 1.0)
-    return float(np.exp(EIGHT_IN_TEN * share))
+    share = (float(together.dot(together)) + (doubted * whole_s) ** 2) ** 0.5 / (whole_s if whole_s > 0 else 1.0)
+    return exp(EIGHT_IN_TEN * share)
 
 
-def _lengths(plan: PricePlan, rows: LoneRows, rates: Rates, sizes: Mapping[str, Any], monomials: Any) -> list[float]:
-    """The sizes that tables are read at."""
-    if rows.dims is not None:
-        found: list[float] = (rows.dims @ monomials).tolist()
-        return found
-    binding = plan.prepared.binding(sizes)
-    return [binding.size(dim) * share for dim, share in rates.dims]
-
-
-def _polynomials(rates: Rates, monomials: Sequence[Monomial]) -> Any:
+def _dims(rates: Rates, monomials: Sequence[Monomial]) -> Any:
     """The sizes that tables are read at by their coefficients; None where one is no polynomial of these monomials."""
     try:
         return coefficients([evaluate(dim, NAMES) * share for dim, share in rates.dims], monomials)
@@ -198,47 +222,70 @@ def _polynomials(rates: Rates, monomials: Sequence[Monomial]) -> Any:
         return None
 
 
-def _slower(rates: Rates, sizes: Sequence[float], moved: Mapping[str, Any]) -> tuple[Any, Any]:
-    """What tables multiply compute and memory with, [2, rows], and how far outside of them each row lies."""
-    count = len(rates.rungs)
+def _slower(
+    lookups: Iterable[_Lookup], sizes: Sequence[float], moved: Mapping[str, Any], count: int
+) -> tuple[Any, list[float] | None]:
+    """What tables multiply compute and memory with, [2, rows], and how far outside of them each row lies.
+
+    None for rows that all lie inside.
+    """
     slower, far = ([1.0] * count, [1.0] * count), [0.0] * count
     counted = {name: values.tolist() for name, values in moved.items()}
-    for row in rates.covered:
+
+    def size(axis: float | str, number: int) -> float:
+        if isinstance(axis, str):
+            found: float = counted[axis][number]
+            return found
+        return sizes[axis] if isinstance(axis, int) else axis
+
+    for row, streams, line, axis in lookups:
         number = row.number
-        point = tuple(
-            [
-                axis if isinstance(axis, float) else sizes[axis] if isinstance(axis, int) else counted[axis][number]
-                for axis in row.axes
-            ]
-        )
-        times = row.factor / row.table.share(point)
-        for stream in (0, 1) if isinstance(row.stream, slice) else (row.stream,):
-            slower[stream][number] = times
-        if row.doubted:
-            far[number] = row.table.beyond(point)
-    return np.array(slower), np.array(far)
+        if line is not None:
+            at = size(axis, number)
+            share = line.share(at)
+            if row.doubted:
+                far[number] = line.beyond(at)
+        else:
+            point = tuple([size(each, number) for each in row.axes])
+            share = row.table.share(point)
+            if row.doubted:
+                far[number] = row.table.beyond(point)
+        for stream in streams:
+            slower[stream][number] = row.factor / share
+    return np.array(slower), far if any(far) else None
 
 
-_REMEMBERED = 4096  # seconds of kernels at their sizes: those of a decode step come again with every prompt
+def _lookup(row: Covered) -> _Lookup:
+    changing = [place for place, axis in enumerate(row.axes) if not isinstance(axis, float)]
+    place = changing[0] if changing else 0
+    line = row.table.line(place, row.axes) if len(changing) <= 1 else None
+    return _Lookup(row, (0, 1) if isinstance(row.stream, slice) else (row.stream,), line, row.axes[place])
 
 
-def _kernel_seconds(plan: PricePlan, sizes: Mapping[str, Any], phase: str) -> list[tuple[int, float]]:
+_REMEMBERED = 4096  # sizes of kernels whose seconds are kept
+
+
+def _kernel_seconds(
+    plan: PricePlan, timed: Iterable[_Timed], sizes: Mapping[str, Any], phase: str
+) -> Iterator[tuple[int, float]]:
     """The rows whose kernels were measured, and the seconds of each."""
-    rates, binding, known = plan.rates_in(phase), plan.prepared.binding(sizes), dict[int, tuple[Any, ...]]()
-    remembered = plan.parts.setdefault(("kernels", phase), {})
-    if len(remembered) > _REMEMBERED:
-        remembered.clear()
-    kernels = []
-    for number, alike in rates.timed.items():
-        if alike not in known:
-            at = kernel_sizes(plan.prepared.rows[alike], binding)
-            known[alike] = at, (*at.values(),)
-        at, values = known[alike]
-        if (seconds := remembered.get((number, values))) is None:
-            taken = rates.curves[number].seconds(plan.peaks, at)
-            seconds = remembered[number, values] = float(np.ravel(taken)[0])
-        kernels.append((number, seconds))
-    return kernels
+    for symbols, first, numbers, known in timed:
+        values = tuple([sizes[name] for name in symbols])
+        if (seconds := known.get(values)) is None:
+            if len(known) > _REMEMBERED:
+                known.clear()
+            at, curves = kernel_sizes(first, plan.prepared.binding(sizes)), plan.rates_in(phase).curves
+            taken = [curves[number].seconds(plan.peaks, at) for number in numbers]
+            seconds = known[values] = [float(np.ravel(each)[0]) for each in taken]
+        yield from zip(numbers, seconds, strict=True)
+
+
+def _timed(plan: PricePlan, rates: Rates) -> tuple[_Timed, ...]:
+    by_first: dict[int, list[int]] = {}
+    for number, first in rates.timed.items():
+        by_first.setdefault(first, []).append(number)
+    firsts = [(plan.prepared.rows[first], (*numbers,)) for first, numbers in by_first.items()]
+    return tuple([_Timed((*row.op.symbols,), row, numbers, {}) for row, numbers in firsts])
 
 
 def _count_loose(plan: PricePlan, rows: LoneRows, sizes: Mapping[str, Any], work: Any) -> tuple[float, float]:
@@ -285,15 +332,17 @@ def _fold(plan: PricePlan, phase: str, *, once: bool) -> LoneRows:
     spread = column(rates.spread * plan.doubt(rates, phase))[:, 0]
     groups = np.stack([*rates.groups.values()]) if rates.groups else np.zeros((0, count))
     columns = {**by_name, "bare": bare, "ideal": ideal, "compute": compute, "flops": flops}
+    totals, dims = (counted[2] @ by_name["flops"], counted[3] @ by_name["bytes"]), _dims(rates, prepared.monomials)
     return LoneRows(
-        work=np.stack([columns[name] for name in _WORK]),
-        totals=np.stack([counted[2] @ by_name["flops"], counted[3] @ by_name["bytes"]]),
-        dims=_polynomials(rates, prepared.monomials),
+        polynomials=np.vstack([*(columns[name] for name in _WORK), *totals, *([] if dims is None else dims)]),
+        measured=dims is not None,
+        lookups=tuple([_lookup(row) for row in rates.covered]),
+        timed=_timed(plan, rates),
         looking=tuple([(number, most, counted.item(3, number)) for number, most in prepared.tables.items()]),
         loose=peaks,
         counts=counts,
         cached=prepared.counts(once=False),
-        often=np.stack([counts, *counted[:2]]),
+        often=np.stack([counts, *counted[:2]], axis=1),
         worked=counted[2:],
         compute_factor=factor[:, 0],
         compute_ramp_s=ramp_s[:, 0],

@@ -17,7 +17,7 @@ from inferometer.core.kept import Kept
 from inferometer.predict.work.classes import AXES
 
 if TYPE_CHECKING:
-    from collections.abc import Container, Iterable, Mapping
+    from collections.abc import Container, Iterable, Mapping, Sequence
 
     from inferometer.core.calibration import Calibration, Utilisation
 
@@ -121,6 +121,18 @@ class TableReader:
         # Between two shares of 1 a sum of logarithms may round to just above: no op beats its peak by that.
         return min(1.0, exp(sum([weight * self._flat[cell] for cell, weight in corners])))
 
+    def line(self, axis: int, point: Sequence[Any]) -> TableLine:
+        """The table along one axis, at a point's sizes on the others."""
+        grid, far, logs = self.table.grid, 0.0, self._logs
+        for other in reversed(range(len(grid))):
+            if other != axis:
+                size = point[other]
+                lower, share = _between(grid[other], size)
+                folded = logs.take(lower, axis=other)
+                logs = folded * (1 - share) + logs.take(lower + 1, axis=other) * share if share else folded
+                far += _outside(grid[other], size)
+        return TableLine(grid[axis], logs.tolist(), far)
+
     def log_shares(self, point: tuple[Any, ...], known: dict[int, Any]) -> Any:
         """The logarithm of `share` where some sizes are arrays; `known` keeps the logarithms of those, by identity."""
         for size in point:
@@ -163,9 +175,35 @@ class TableReader:
             if isinstance(size, np.ndarray):
                 least = np.maximum(size, _LEAST)
                 total = total + np.maximum(0.0, np.log(grid[0] / least)) + np.maximum(0.0, np.log(least / grid[-1]))
-            elif not grid[0] <= size <= grid[-1]:
-                total = total + log(grid[0] / max(size, _LEAST) if size < grid[0] else size / grid[-1])
+            else:
+                total = total + _outside(grid, size)
         return total
+
+
+class TableLine:
+    """A table along one axis, for rows that differ in nothing else from step to step."""
+
+    __slots__ = ("_far", "_grid", "_logs")
+
+    def __init__(self, grid: tuple[float, ...], logs: list[float], far: float) -> None:
+        self._grid, self._logs, self._far = grid, logs, far
+
+    def share(self, size: float) -> float:
+        lower, share = _between(self._grid, size)
+        found = self._logs[lower]
+        if share:
+            found = found * (1 - share) + self._logs[lower + 1] * share
+        return min(1.0, exp(found))
+
+    def beyond(self, size: float) -> float:
+        return self._far + _outside(self._grid, size)
+
+
+def _outside(grid: tuple[float, ...], size: float) -> float:
+    """How far a size lies outside of one axis, as a logarithm."""
+    if grid[0] <= size <= grid[-1]:
+        return 0.0
+    return log(grid[0] / max(size, _LEAST) if size < grid[0] else size / grid[-1])
 
 
 def _between(grid: tuple[float, ...], value: float) -> tuple[int, float]:

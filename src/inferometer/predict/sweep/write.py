@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import json
+import sqlite3
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict, fields, is_dataclass, replace
 from itertools import islice
 from math import prod
@@ -56,15 +57,17 @@ class Journal:
 
     def add(self, *, rows: int, impossible: int, mark: int) -> SweepProgress:
         before = self.standing
-        self.standing = SweepProgress(
+        standing = SweepProgress(
             chunks=before.chunks + 1, rows=before.rows + rows, impossible=before.impossible + impossible, mark=mark
         )
-        self._file.write(json.dumps(asdict(self.standing)) + "\n")
+        self._file.write(json.dumps(asdict(standing)) + "\n")
         self._file.flush()
-        return self.standing
+        self.standing = standing  # and not before: a full disk may have no room for the line
+        return standing
 
     def close(self) -> None:
-        self._file.close()
+        with suppress(OSError):  # a line that found no room, which was told when it was added
+            self._file.close()
 
     def remove(self) -> None:
         self.close()
@@ -76,7 +79,11 @@ def open_journal(path: Path, study: Study, form: str, *, resume: bool) -> Journa
     file, mark = journal_of(path), fingerprint(study, form)
     # A journal whose rows are gone says nothing any more: the sweep begins anew.
     if not file.exists() or (resume and not partial_of(path).exists()):
-        file.write_text(json.dumps({"inferometer": __version__, "sweep": mark}) + "\n", encoding="utf-8")
+        try:
+            file.write_text(json.dumps({"inferometer": __version__, "sweep": mark}) + "\n", encoding="utf-8")
+        except OSError:
+            file.unlink(missing_ok=True)  # an empty one would ask for --resume next time
+            raise
         return Journal(file, SweepProgress())
     if not resume:
         raise DomainError(
@@ -239,19 +246,26 @@ def _chunk_rows(study: Study, shared: int) -> int:
 @contextmanager
 def _writing(path: Path, study: Study, form: str, *, resume: bool) -> Iterator[tuple[Journal, Sink]]:
     """The journal and the sink, where they stand. What holds nothing yet when something goes wrong is taken away."""
-    journal = open_journal(path, study, form, resume=resume)
-    sink = None
+    journal = None
     try:
-        sink = sink_for(path, form, columns_with(details=study.details), resume=journal.standing.chunks > 0)
-        sink.rewind(journal.standing.mark)
-        yield journal, sink
-    except OSError as error:
-        raise InferometerError(f"{path} cannot be written: {error.strerror or error}.") from None
-    finally:
-        if sink is not None:
-            sink.close()
-        # What holds no chunk would only ask for --resume next time.
-        if not journal.standing.chunks:
-            journal.remove()
-            discard(path)
-        journal.close()
+        with ExitStack() as ends:  # each of them, even where a full disk lets another one fail again
+            journal = open_journal(path, study, form, resume=resume)
+            ends.callback(_end, path, journal)
+            sink = sink_for(path, form, columns_with(details=study.details), resume=journal.standing.chunks > 0)
+            ends.callback(sink.close)
+            sink.rewind(journal.standing.mark)
+            yield journal, sink
+    except (OSError, sqlite3.Error) as error:
+        kept = 0 if journal is None else journal.standing.rows
+        raise InferometerError(
+            f"{path} cannot be written: {getattr(error, 'strerror', None) or error}.",
+            remedy=f"Its first {kept:,} rows are kept: make room, and continue with --resume." if kept else None,
+        ) from None
+
+
+def _end(path: Path, journal: Journal) -> None:
+    """What holds no chunk would only ask for --resume next time."""
+    if not journal.standing.chunks:
+        journal.remove()
+        discard(path)
+    journal.close()

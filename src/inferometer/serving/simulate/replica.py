@@ -215,15 +215,18 @@ class Replica:
             self._insert(request)
         else:
             self.waiting.append(request)
-        if self._passes or len(self.waiting) == 1:
+        waiting = len(self.waiting)
+        if self._passes or waiting == 1:
             self.is_blocked = False
-        self.most_waiting = max(self.most_waiting, len(self.waiting))
+        if waiting > self.most_waiting:
+            self.most_waiting = waiting
 
     def _insert(self, request: SimulatedRequest) -> None:
-        place = len(self.waiting)
-        while place and self.waiting[place - 1].priority > request.priority:
+        waiting, priority = self.waiting, request.priority
+        place = len(waiting)
+        while place and waiting[place - 1].priority > priority:
             place -= 1
-        self.waiting.insert(place, request)
+        waiting.insert(place, request)
 
     def advance(self, until: float = inf) -> None:
         """Take every step that begins before `until`. With `pause`, come back when a request has ended."""
@@ -378,8 +381,10 @@ class Replica:
         used = pool.blocks - pool.free
         self.sequence_s += running * whole
         self.block_s += used * whole
-        self.most_blocks = max(self.most_blocks, used)
-        self.most_running = max(self.most_running, running)
+        if used > self.most_blocks:  # and not `max`: most of what a step costs here is calls
+            self.most_blocks = used
+        if running > self.most_running:
+            self.most_running = running
         if count := self.decoding:
             if self._fall:
                 self._ratio = max(self.rules.estimate_least, self._ratio - steps * self._fall)
@@ -432,17 +437,19 @@ class Replica:
     def _start_decoding(self, request: SimulatedRequest) -> None:
         """Its prompt is read: from the next step on it makes tokens."""
         pace, tick = self._pace(request), self.tick
-        request.end = tick + _steps_of(request, pace.kept)
-        request.base = request.done - pace.kept * tick
+        kept = pace.kept
+        request.end = tick + _steps_of(request, kept)
+        request.base = request.done - kept * tick
         self.base += request.base
-        self.rate += pace.kept
+        self.rate += kept
         self._end_sum += request.end
         self.decoding += 1
         if not self.reserves:
             room = request.blocks * self.limits.block_tokens - request.done  # tokens until its last block is full
-            request.turn = -(tick + round(room / pace.kept)) % pace.period
-            pace.turns[request.turn] += 1
-            request.blocks += (-tick - request.turn) // pace.period
+            period = pace.period
+            request.turn = turn = -(tick + round(room / kept)) % period
+            pace.turns[turn] += 1
+            request.blocks += (-tick - turn) // period
         heappush(self.ends, (request.end, request.number, request))
         if self.slots is not None:
             self.slots.decoding.add(self.slots.taken[request])

@@ -291,10 +291,14 @@ class Cluster:
         idlest = replicas[loads.index(least)]
         if self._routing == "least-loaded" or not request.pieces or max(loads) - least > _UNEVEN:
             return idlest
-        held = [replica.pool.found(request.pieces) for replica in replicas]
-        most = max(held)
-        is_worth = most * self._pool.limits.block_tokens > _WORTH * request.input_tokens
-        return replicas[held.index(most)] if is_worth else idlest
+        block, most, nearest = self._pool.limits.block_tokens, 0, idlest
+        whole = sum([size for _, size in request.pieces]) // block
+        for replica in replicas:  # the first of those that have most of it, and none after one that has all
+            if (held := replica.pool.found(request.pieces)) > most:
+                most, nearest = held, replica
+                if held == whole:
+                    break
+        return nearest if most * block > _WORTH * request.input_tokens else idlest
 
     def scale(self, now: float) -> None:
         """Check the signal if replicas scale and a check is due."""

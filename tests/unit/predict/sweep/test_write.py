@@ -5,6 +5,7 @@ import errno
 import importlib.util
 import json
 import os
+import re
 import signal
 import sqlite3
 import subprocess
@@ -426,3 +427,25 @@ def test_what_goes_wrong_while_the_whole_file_grows_is_said(tmp_path, monkeypatc
     with pytest.raises(InferometerError, match="cannot be written: No space left on device"):
         stream(small(), tmp_path / "rows.parquet")
     assert not (tmp_path / "rows.parquet").exists()
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="there is no limit on the size of files")
+@pytest.mark.parametrize(("form", "room"), [("csv", 9_000), ("sqlite", 16_384), ("csv", 900)])
+def test_a_full_disk_is_said_and_what_was_written_is_kept(tmp_path, rows, form, room):
+    path = tmp_path / f"rows.{form}"
+    code = (
+        "import resource, sys; from pathlib import Path; from inferometer.predict.sweep import stream;"
+        "from inferometer.core.errors import InferometerError; from unit.predict.sweep.studies import small;"
+        "study = small(chunk_rows=12); resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv[2]),) * 2)\n"
+        "try: stream(study, Path(sys.argv[1]))\nexcept InferometerError as error: print(error)"
+    )
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}  # noqa: TID251 - a child needs PATH
+    command = [sys.executable, "-c", code, str(path), str(room)]
+    words = subprocess.run(command, check=True, capture_output=True, text=True, env=environment).stdout
+    assert words.startswith(f"{path} cannot be written: ")
+    told = re.search(r"Its first (\d+) rows are kept: make room, and continue with --resume", words)
+    kept = int(told[1]) if told else 0
+    assert (0 < kept < 48) == (room > 1000) == journal_of(path).exists()
+    assert stream(small(chunk_rows=12), path, resume=True).kept == kept
+    same(read_rows(path), rows)
+    assert [*tmp_path.iterdir()] == [path]
