@@ -427,8 +427,8 @@ class EngineDescriptor:
     the questions it answers where no engine is named; the others follow by `rank`, and one without a rank is chosen
     only for a file that it opens. `usual_on` are the devices whose owners run it, by what a model makes (`tokens` or
     `arrays`), or of one that hears `speech`: there it comes first. `only_on` are those that it runs on at all; none
-    stands for every device. Devices are patterns of a unit with a vendor or a name: `npu:Rockchip`,
-    `gpu:nvidia-jetson-*`. It `lacks` models of some architectures. `calibrated` says, by unit, what
+    stands for every device. `not_on` are those among them that are too old for it. Devices are patterns of a unit with
+    a vendor, a kind, a family or a name: `npu:Rockchip`, `gpu:pascal`, `gpu:nvidia-jetson-*`. It `lacks` models of some architectures. `calibrated` says, by unit, what
     it is calibrated with: probe networks as `files`, the same as PyTorch `modules`, `decoders`, or single `kernels` of
     PyTorch. Its calibrations are of a format of the activations; where `by_weights` is given they are of a
     format of the weights, and those are the formats it computes in. One that goes `beyond_peaks` computes in fewer bits
@@ -449,6 +449,7 @@ class EngineDescriptor:
     first_for: frozenset[Use] = frozenset()
     usual_on: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     only_on: tuple[str, ...] = ()
+    not_on: tuple[str, ...] = ()
     takes: Takes = "all"
     lacks: tuple[str, ...] = ()
     small: SmallFormats = field(default_factory=SmallFormats)
@@ -478,12 +479,14 @@ class EngineDescriptor:
         """
         if device.is_bare:
             return is_one_of(device, [pattern for pattern in self.only_on if not pattern.endswith(":*")])
+        if is_one_of(device, self.not_on):
+            return False
         return not self.only_on or device.vendor == "unknown" or is_one_of(device, self.only_on)
 
 
 def is_one_of(device: Device, patterns: Iterable[str]) -> bool:
-    """Whether a device is meant by a pattern of its unit with its vendor, its kind or its name."""
-    names = (f"{device.unit}:{device.vendor}", f"{device.unit}:{device.kind}", f"{device.unit}:{device.name}")
+    """Whether a device is meant by a pattern of its unit with its vendor, its kind, its family or its name."""
+    names = [f"{device.unit}:{word}" for word in (device.vendor, device.kind, device.family, device.name)]
     return any(is_like(name, pattern) for pattern in patterns for name in names)
 
 

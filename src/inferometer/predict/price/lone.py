@@ -122,9 +122,10 @@ def _sums(plan: PricePlan, rows: LoneRows, sizes: Mapping[str, Any], phase: str,
         more = _count_loose(plan, rows, sizes, work)
         flops, moved = flops + more[0], moved + more[1]
     bare, ideal, compute, weights, kv, activations, extra, computed = work
-    memory_ideal = levels.ideal(weights, activations, kv, extra)
+    batch, resident = sizes["batch"], plan.weights_bytes + float(rows.cached @ kv)
+    memory_ideal = levels.ideal(weights, activations, kv, extra, batch)
     memory = memory_ideal * rows.memory_factor + rows.memory_ramp_s
-    floor = np.maximum(bare, levels.floor(weights, activations, kv, plan.weights_bytes + float(rows.cached @ kv)))
+    floor = np.maximum(bare, levels.floor(weights, activations, kv, resident, batch))
     slower, far = None, None
     if rates.covered:
         counted = {"flops": computed, "bytes": weights + activations + kv, "weight_bytes": weights, "kv_bytes": kv}

@@ -323,7 +323,7 @@ def _cases_of(
         device = device_as_run(row)
         if (prices := plans.get(id(device))) is None:
             plan = plan_of(prepared, device, weights_bytes=0.0, ideal=True)
-            compute, memory = plan.ideals(quantities)
+            compute, memory = plan.ideals(quantities, distinct)
             prices = plans[id(device)] = (device, compute, memory)
         yield row, counted[_steps(row)].case(row, asked, device, (_column(prices[1], at), _column(prices[2], at)))
 
