@@ -53,7 +53,15 @@ from inferometer.predict.phases import (
 from inferometer.predict.price.hosts import host_note
 from inferometer.predict.price.lone import StepSums, lone_sums, sums_of_step
 from inferometer.predict.ready import ReadyGraph, make_ready
-from inferometer.predict.request import completed, decode_context, goes_beyond, prefill_steps, step_sizes, window_notes
+from inferometer.predict.request import (
+    completed,
+    decode_context,
+    goes_beyond,
+    image_notes,
+    prefill_steps,
+    step_sizes,
+    window_notes,
+)
 from inferometer.version import __version__
 
 if TYPE_CHECKING:
@@ -80,7 +88,7 @@ def predict_graph(  # noqa: PLR0913 - what a prediction depends on
     ready = make_ready(
         graph, device, effects=effects, workload=workload, options=options, calibration=_covering(calibration, effects)
     )
-    notes = [*ready.notes, *window_notes(graph, workload)]
+    notes = [*ready.notes, *window_notes(graph, workload), *image_notes(graph, workload)]
     job = _Job(ready=ready, device=device, effects=effects, workload=workload, options=options, notes=notes)
     phases = with_repeats(job.phases(), workload, options)
     if job.waiting:
