@@ -28,6 +28,7 @@ from inferometer.predict.energy import battery_of, battery_seconds, charge_reque
 from inferometer.predict.headline import (
     AROUND,
     headline_times,
+    recording_note,
     tokens_gained,
     windows_per_s,
     with_own_steps,
@@ -255,6 +256,8 @@ class _Job:
         speed = self.workload.batch / times["tpot_s"] if times["tpot_s"] else None
         joules, low_j, high_j = self._joules(phases)
         windows = windows_per_s(self.ready.graph, self.options)
+        if windows and self.options.audio_s is not None and times["e2e_s"]:
+            self.notes.append(recording_note(windows * self.options.audio_s, times["e2e_s"]))
         return Headline(
             **times,
             tokens_per_s=speed,

@@ -126,7 +126,7 @@ def _require_room_for_image(graph: Graph, workload: Workload) -> None:
     seen = image_tokens(graph, workload.image)
     if workload.prompt < seen:
         raise DomainError(
-            f"An image of {workload.image} pixels is {seen} tokens of the prompt, and {workload.prompt} were asked for.",
+            f"An image of {workload.image} pixels is {seen} tokens of a prompt, and {workload.prompt} are asked for.",
             remedy=f"Use --prompt {seen + PROMPT}, which leaves {PROMPT} for words, or a smaller --image.",
         )
 

@@ -250,9 +250,7 @@ def price_rows(  # noqa: PLR0913 - what a price depends on
     a column does not need a row, and where it is not run. `at_peaks` are the `ideals`, where somebody counted them
     before.
     """
-    bare, compute, memory = at_peaks or ideals(
-        q, pace.inverse_peaks, pace.inverse_peak, pace.levels, sizes["batch"]
-    )
+    bare, compute, memory = at_peaks or ideals(q, pace.inverse_peaks, pace.inverse_peak, pace.levels, sizes["batch"])
     floor: Any = 0.0
     if resident is not None:
         floor = np.maximum(bare, pace.levels.floor(q.weights, q.activations, q.kv, resident, sizes["batch"]))
