@@ -171,6 +171,8 @@ def _batch(line: CsvLine, engine: str) -> int | None:
         return 1
     if batch is None and line.required("metric") not in _ONE_BY_ONE:
         raise LineError("no batch is stated.")
+    if batch is not None and batch <= 0:
+        raise LineError(f"a batch of {batch:g} is none.")
     return max(1, round(batch or 1))
 
 

@@ -149,14 +149,15 @@ def _reason(asked: _Asked, error: Exception) -> str:
 def _possible(counted: Sequence[tuple[PublishedMeasurement, StackCase]], left: Counter[str]) -> tuple[StackCase, ...]:
     """Without what beats the peak of its device; where that is much of a list, the device is another, and all goes.
 
-    OpenVINO's throughputs of Xeons are of two sockets, and one list of a board's GPU is of nothing that ran.
+    OpenVINO's throughputs of Xeons are of two sockets, and one list of a board's GPU is of nothing that ran. One figure
+    alone tells of no list, however short it is.
     """
     lists: dict[tuple[str, str | None, str], list[bool]] = {}
     beaten = []
     for row, case in counted:
         beaten.append(_beats_peak(row, case))
         lists.setdefault((row.dataset, row.device, case.quantity), []).append(beaten[-1])
-    others = {key for key, each in lists.items() if sum(each) > _OTHER_DEVICE * len(each)}
+    others = {key for key, each in lists.items() if sum(each) > max(1, _OTHER_DEVICE * len(each))}
     kept = []
     for (row, case), beats in zip(counted, beaten, strict=True):
         if (row.dataset, row.device, case.quantity) in others:
