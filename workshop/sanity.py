@@ -46,6 +46,7 @@ FLOORS = 20.0  # times its floor that an op may take before somebody has to say 
 COUNTS = 0.05  # of its phase that an op takes before it is worth a look
 STARTING_S = 150e-6  # what a kernel takes beside its work in the slowest of the fits: no op is held to less
 SLACK = 1.1  # f32 convolutions save products by Winograd's transform, which 8 bits do without
+AGAIN = 1.05  # what a batch may take over its inputs one by one: on a CPU their activations leave its cache
 ROUNDING = 1e-6
 TIMES = ("latency_s", "ttft_s", "tpot_s", "e2e_s")
 
@@ -232,6 +233,18 @@ def growth(asked: Asked) -> Iterator[str]:
                 yield f"{phase.name} falls from {phase.time_s:.4g} to {other.time_s:.4g} s with {name}"
 
 
+def batches(asked: Asked) -> Iterator[str]:
+    """Four times as many inputs take four times as long at most: an engine may run them one after the other."""
+    try:
+        small, large = asked.answer(), asked.answer(batch=4 * asked.sizes["batch"])
+    except InferometerError:
+        return  # the larger one is refused: a memory, a fixed batch
+    for phase in small.phases:
+        other = large.phase(phase.name)
+        if not phase.once and other is not None and other.time_s > AGAIN * 4 * phase.time_s:
+            yield f"{phase.name} of {4 * asked.sizes['batch']} takes {other.time_s / phase.time_s:.3g} times as long"
+
+
 def memory(asked: Asked) -> Iterator[str]:
     """The parts of the memory add up, and the two doors to it agree."""
     question = ask(asked.model, on=asked.device, runtime=asked.runtime, **asked.sizes)
@@ -291,18 +304,21 @@ def _same(one: float | None, other: float | None) -> bool:
 def default_engine(asked: Asked) -> Iterator[str]:
     """What answers where no engine is named is one that can be had, and made for the device."""
     device = devices()[asked.device]
-    usual = default_runtime(device, model_graph(asked.model))
+    graph = model_graph(asked.model)
+    usual = default_runtime(device, graph)
     if usual == "ideal":
         question = ask(asked.model, on=asked.device)
         if not any("No engine" in note for note in question.basis().notes):
             yield f"{device.unit} of {device.vendor} is answered by ideal, which nobody can install"
     elif not engine(usual).runs_on(device):
         yield f"{usual} does not run there"
+    elif graph.architecture in engine(usual).lacks or ("frames" in graph.symbols and engine(usual).takes == "tokens"):
+        yield f"{usual} does not run such a model"
 
 
 PROPERTIES: dict[str, Callable[[Asked], Iterator[str]]] = {
-    "floor": floors, "interval": intervals, "growth": growth, "memory": memory, "int8": eight_bits, "doors": doors,
-    "default engine": default_engine,
+    "floor": floors, "interval": intervals, "growth": growth, "batch": batches, "memory": memory, "int8": eight_bits,
+    "doors": doors, "default engine": default_engine,
 }  # fmt: skip
 
 

@@ -41,6 +41,10 @@ def shrinking(profile):
     return scaled(profile, time_s=1.0 / profile.workload.batch, low_s=None, high_s=None, floor_s=None)
 
 
+def spilling(profile):
+    return scaled(profile, time_s=1.0 * profile.workload.batch**2, low_s=None, high_s=None, floor_s=None)
+
+
 def outside(profile):
     return scaled(profile, low_s=1e3, high_s=2e3)
 
@@ -51,7 +55,7 @@ def elsewhere(profile):
 
 @pytest.mark.parametrize(
     ("kind", "broken"),
-    [("floor", slow_ops), ("growth", shrinking), ("interval", outside), ("doors", elsewhere)],
+    [("floor", slow_ops), ("growth", shrinking), ("batch", spilling), ("interval", outside), ("doors", elsewhere)],
 )
 def test_an_answer_without_a_property_is_found(monkeypatch, kind, broken):
     answer = Asked.answer

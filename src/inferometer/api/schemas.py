@@ -73,12 +73,15 @@ def _coded(kind: type) -> Plain:
 
 _PUBLISHED: Plain = {"type": "array", "description": "Of a prediction: what others measured."}
 
+_RATES = ("rtf", "images_per_s", "energy_j_per_token", "energy_j_per_token_low", "energy_j_per_token_high")
+
 
 def _profile() -> Plain:
     from inferometer.core.profile import Profile  # noqa: PLC0415 - as above
 
     made = _coded(Profile)
     made["properties"]["published"] = _PUBLISHED
+    made["$defs"]["Headline"]["properties"] |= dict.fromkeys(_RATES, _NUMBERS)
     return made
 
 

@@ -423,21 +423,22 @@ class EngineDescriptor:
     """What the program knows of an engine without importing it. An engine that runs nothing opens no format.
 
     `opens` lists model formats, its own first: of two engines that open a file the one whose own format it is comes
-    first. `packages` are the distributions that decide its speed, the one that must be installed first. `first_for` are
-    the questions it answers where no engine is named; the others follow by `rank`, and one without a rank is chosen
-    only for a file that it opens. `usual_on` are the devices whose owners run it, by what a model makes (`tokens` or
-    `arrays`), or of one that hears `speech`: there it comes first. `only_on` are those that it runs on at all; none
-    stands for every device. Devices are patterns of a unit with a vendor or a name: `npu:Rockchip`,
-    `gpu:nvidia-jetson-*`. It `lacks` models of some architectures. `calibrated` says, by unit, what
-    it is calibrated with: probe networks as `files`, the same as PyTorch `modules`, `decoders`, or single `kernels` of
-    PyTorch. Its calibrations are of a format of the activations; where `by_weights` is given they are of a
-    format of the weights, and those are the formats it computes in. One that goes `beyond_peaks` computes in fewer bits
-    or with fewer products than a format says unless told otherwise: its calibrations measure the peaks that it reaches.
-    One of a single `build` has the same kernels on every core of an architecture, whatever instructions that has.
-    `compiled_by` names the runtime that compiles what this one launches op by op, `keeps_up_with` one that it is no
-    slower than where nobody has measured it. `serving` has the rules of an engine that serves many requests at once.
-    `job_options` are those of its options that a job may set: none of them names a file or a library. `tuned` are
-    values that are worth a try (`inferometer prepare --tune`): of options, and of `providers`.
+    first. `packages` are the distributions that decide its speed, the one that must be installed first. `first_for`
+    are the questions it answers where no engine is named; the others follow by `rank`, and one without a rank is
+    chosen only for a file that it opens. `usual_on` are the devices whose owners run it, by what a model makes
+    (`tokens` or `arrays`), or of one that hears `speech`: there it comes first. `only_on` are those that it runs on
+    at all; none stands for every device. `not_on` are those among them that are too old for it. Devices are
+    patterns of a unit with a vendor, a kind, a family or a name: `npu:Rockchip`, `gpu:pascal`,
+    `gpu:nvidia-jetson-*`. It `lacks` models of some architectures. `calibrated` says, by unit, what it is
+    calibrated with: probe networks as `files`, the same as PyTorch `modules`, `decoders`, or single `kernels` of
+    PyTorch. Its calibrations are of a format of the activations; where `by_weights` is given they are of a format
+    of the weights, and those are the formats it computes in. One that goes `beyond_peaks` computes in fewer bits or
+    with fewer products than a format says unless told otherwise: its calibrations measure the peaks that it
+    reaches. One of a single `build` has the same kernels on every core of an architecture, whatever instructions
+    that has. `compiled_by` names the runtime that compiles what this one launches op by op, `keeps_up_with` one
+    that it is no slower than where nobody has measured it. `serving` has the rules of an engine that serves many
+    requests at once. `job_options` are those of its options that a job may set: none of them names a file or a
+    library. `tuned` are values that are worth a try (`inferometer prepare --tune`): of options, and of `providers`.
     """
 
     effects: RuntimeEffects
@@ -449,6 +450,7 @@ class EngineDescriptor:
     first_for: frozenset[Use] = frozenset()
     usual_on: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     only_on: tuple[str, ...] = ()
+    not_on: tuple[str, ...] = ()
     takes: Takes = "all"
     lacks: tuple[str, ...] = ()
     small: SmallFormats = field(default_factory=SmallFormats)
@@ -478,12 +480,14 @@ class EngineDescriptor:
         """
         if device.is_bare:
             return is_one_of(device, [pattern for pattern in self.only_on if not pattern.endswith(":*")])
+        if is_one_of(device, self.not_on):
+            return False
         return not self.only_on or device.vendor == "unknown" or is_one_of(device, self.only_on)
 
 
 def is_one_of(device: Device, patterns: Iterable[str]) -> bool:
-    """Whether a device is meant by a pattern of its unit with its vendor, its kind or its name."""
-    names = (f"{device.unit}:{device.vendor}", f"{device.unit}:{device.kind}", f"{device.unit}:{device.name}")
+    """Whether a device is meant by a pattern of its unit with its vendor, its kind, its family or its name."""
+    names = [f"{device.unit}:{word}" for word in (device.vendor, device.kind, device.family, device.name)]
     return any(is_like(name, pattern) for pattern in patterns for name in names)
 
 

@@ -50,7 +50,7 @@ _Rules = TypeVar("_Rules", StepCosts, MemoryRules)
 _GROUP = "inferometer.runtimes"
 _LAST = 1000  # behind every engine that has a rank
 _HEADS = re.compile(r"^\[engines\.\"?([^\]\".]+)\"?\]\n(.*?)(?=^\[|\Z)", re.MULTILINE | re.DOTALL)
-_RANKING = re.compile(r"^(?:opens|rank|first_for|usual_on|lacks) *=.*$", re.MULTILINE)
+_RANKING = re.compile(r"^(?:opens|rank|first_for|usual_on|not_on|lacks) *=.*$", re.MULTILINE)
 _MADE = ("tokens", "arrays", "speech")
 _BIG = frozenset({"server", "workstation", "desktop"})  # kinds of machine whose GPU has CUDA graphs, if not Apple's
 _costs = Kept(1024)
@@ -142,12 +142,15 @@ def ranked_engines(device: Device, *, makes_tokens: bool, format: str | None = N
     whatever format an engine opens.
     """
     use = _use(device, makes_tokens=makes_tokens)
+    unfit = {each.name for each in engine_ranks() if is_one_of(device, each.not_on)}
+    if use in {"served", "gpu"} and _ranked(use, None)[0] in unfit:  # a GPU that is too old for what others run
+        use = "tokens" if makes_tokens else "arrays"
     file = None if format == "config" or use == "accelerator" else format
     ranked, made = _ranked(use, file), "tokens" if makes_tokens else "arrays"
     if file not in {None, "onnx"}:
         return ranked
     usual = [name for name, patterns in _usual(made) if is_one_of(device, patterns)]
-    return tuple(dict.fromkeys((*usual, *ranked)))
+    return tuple(name for name in dict.fromkeys((*usual, *ranked)) if name not in unfit)
 
 
 @of_catalog
@@ -185,6 +188,7 @@ class EngineRank:
     first_for: frozenset[str] = frozenset()
     usual_on: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     lacks: tuple[str, ...] = ()
+    not_on: tuple[str, ...] = ()
 
 
 @of_catalog
@@ -194,7 +198,7 @@ def engine_ranks() -> tuple[EngineRank, ...]:
         EngineRank(name=name, opens=tuple(stated.get("opens", ())), rank=stated.get("rank"),
                    first_for=frozenset(stated.get("first_for", ())),
                    usual_on={made: tuple(patterns) for made, patterns in stated.get("usual_on", {}).items()},
-                   lacks=tuple(stated.get("lacks", ())))
+                   lacks=tuple(stated.get("lacks", ())), not_on=tuple(stated.get("not_on", ())))
         for text in own_texts("engines")
         for name, lines in _HEADS.findall(text)
         for stated in [tomllib.loads("\n".join(_RANKING.findall(lines)))]
@@ -207,6 +211,7 @@ def engine_ranks() -> tuple[EngineRank, ...]:
             first_for=frozenset(each.first_for),
             usual_on=each.usual_on,
             lacks=each.lacks,
+            not_on=each.not_on,
         )
         for each in (engine(row.name) for row in rows_of_users("engines"))
     ]
@@ -237,6 +242,8 @@ def default_runtime(device: Device, graph: Graph | None = None, *, format: str |
     what = (device.unit, device.vendor, device.name, device.kind, makes_tokens, hears, stored, graph.architecture)
     if (what, folders) not in _defaults:
         of_speech = [name for name, on in _usual("speech") if is_one_of(device, on)] if hears else []
+        if device.is_bare:  # what hears speech on any CPU needs a system
+            of_speech = [name for name in of_speech if engine(name).runs_on(device)]
         lacking = {each.name for each in engine_ranks() if graph.architecture in each.lacks}
         ranked = ranked_engines(device, makes_tokens=makes_tokens, format=stored)
         able = (*of_speech, *(name for name in ranked if name not in lacking), ranked[0])

@@ -30,6 +30,7 @@ from inferometer.predict.energy import battery_of, battery_seconds, charge_reque
 from inferometer.predict.headline import (
     AROUND,
     headline_times,
+    recording_note,
     tokens_gained,
     windows_per_s,
     with_own_steps,
@@ -55,7 +56,15 @@ from inferometer.predict.phases import (
 from inferometer.predict.price.hosts import host_note
 from inferometer.predict.price.lone import StepSums, lone_sums, sums_of_step
 from inferometer.predict.ready import ReadyGraph, make_ready
-from inferometer.predict.request import completed, decode_context, goes_beyond, prefill_steps, step_sizes, window_notes
+from inferometer.predict.request import (
+    completed,
+    decode_context,
+    goes_beyond,
+    image_notes,
+    prefill_steps,
+    step_sizes,
+    window_notes,
+)
 from inferometer.version import __version__
 
 if TYPE_CHECKING:
@@ -83,7 +92,7 @@ def predict_graph(  # noqa: PLR0913 - what a prediction depends on
     ready = make_ready(
         graph, device, effects=effects, workload=workload, options=options, calibration=_covering(calibration, effects)
     )
-    notes = [*ready.notes, *window_notes(graph, workload)]
+    notes = [*ready.notes, *window_notes(graph, workload), *image_notes(graph, workload)]
     start = _starts.get_or_make(
         (workload.parallel, catalog_folders()), (ready, device, effects, options),
         lambda: _start(ready, device, effects, workload.parallel, options),
@@ -275,6 +284,8 @@ class _Job:
         speed = self.workload.batch / times["tpot_s"] if times["tpot_s"] else None
         joules, low_j, high_j = self._joules(phases)
         windows = windows_per_s(self.ready.graph, self.options)
+        if windows and self.options.audio_s is not None and times["e2e_s"]:
+            self.notes.append(recording_note(windows * self.options.audio_s, times["e2e_s"]))
         return Headline(
             **times,
             tokens_per_s=speed,

@@ -10,6 +10,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from inferometer.core.dtypes import is_gguf_block
+from inferometer.core.engine import is_one_of
 from inferometer.core.errors import DomainError
 from inferometer.core.graph import Graph, is_generative, takes_prompt
 from inferometer.core.kept import Kept
@@ -112,6 +113,8 @@ def _require_able(question: Question, descriptor: EngineDescriptor) -> int:
         units = (pattern.split(":") for pattern in descriptor.only_on)
         places = [f"{'any' if of == '*' else of.rstrip('-*')} {'chip' if unit == '*' else unit}" for unit, of in units]
         where = f"it is for {' and '.join(places)}" if not device.is_bare else "a microcontroller has no system for it"
+        if is_one_of(device, descriptor.not_on):
+            where = f"{device.family} is too old for it"
         raise DomainError(
             f"{descriptor.title} does not run on {device.title}: {where}.",
             remedy=f"Use --runtime {default_runtime(device, graph)}, or leave --runtime out.",

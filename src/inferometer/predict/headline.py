@@ -13,6 +13,8 @@ from dataclasses import replace
 from math import ceil, inf
 from typing import TYPE_CHECKING
 
+from inferometer.core.units import format_quantity
+
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping
 
@@ -80,6 +82,13 @@ def windows_per_s(graph: Graph, options: Options) -> float | None:
     window_s = float(frames * frame_s)
     audio_s = options.audio_s or window_s
     return ceil(audio_s / window_s) / audio_s
+
+
+def recording_note(windows: float, e2e_s: float) -> str:
+    whole, count = format_quantity(windows * e2e_s, "s"), round(windows)
+    if count == 1:
+        return "The recording fits into one window of the model."
+    return f"The recording is {count} windows, one after the other: {whole} in all. The times are those of one window."
 
 
 def with_own_steps(graph: Graph, options: Options) -> Options:

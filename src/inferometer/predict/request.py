@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from inferometer.core.dims import evaluate
 from inferometer.core.errors import DomainError
 from inferometer.core.graph import Graph, is_generative, takes_prompt
 from inferometer.core.sizes import PROMPT, default_prompt, require_sizes
@@ -53,7 +54,10 @@ def completed(graph: Graph, workload: Workload, options: Options, *, beyond: boo
         return workload
     if workload.context is None and workload.prompt is None:
         listens = "frames" in graph.metadata.get("default_sizes", {})
-        workload = replace(workload, prompt=1 if listens else min(PROMPT, max(1, (limit or 2 * PROMPT) // 2)))
+        words = min(PROMPT, max(1, (limit or 2 * PROMPT) // 2))
+        seen = image_tokens(graph, workload.image)
+        workload = replace(workload, prompt=1 if listens else words if seen < words else seen + words)
+    _require_room_for_image(graph, workload)
     own = 0 if encodes_prompt(graph) else workload.prompt or 0
     if workload.context is None and workload.generate is None:
         room = GENERATE if limit is None else limit - own
@@ -104,6 +108,36 @@ def _require_tokens(workload: Workload, options: Options) -> None:
         raise DomainError(
             "Nothing is drafted where fewer than two tokens are written.", remedy="Ask for more with --generate."
         )
+
+
+def image_tokens(graph: Graph, image: int | None) -> int:
+    """Tokens of a prompt that an image takes; none of a model that sees nothing."""
+    if "vision" not in graph.metadata:
+        return 0
+    side = image or graph.metadata["default_sizes"].get("image")
+    placed = (op.inputs[1].shape[1] for block in graph.blocks for op in block.ops if op.name == "embed.images")
+    return sum(int(evaluate(tokens, {"image": side, "batch": 1})) for tokens in placed)
+
+
+def _require_room_for_image(graph: Graph, workload: Workload) -> None:
+    """A prompt counts its image's tokens. Where no image is asked for, it may be one of words alone."""
+    if workload.image is None or workload.prompt is None or workload.context is not None:
+        return
+    seen = image_tokens(graph, workload.image)
+    if workload.prompt < seen:
+        raise DomainError(
+            f"An image of {workload.image} pixels is {seen} tokens of a prompt, and {workload.prompt} are asked for.",
+            remedy=f"Use --prompt {seen + PROMPT}, which leaves {PROMPT} for words, or a smaller --image.",
+        )
+
+
+def image_notes(graph: Graph, workload: Workload) -> tuple[str, ...]:
+    seen = image_tokens(graph, workload.image)
+    if not seen or workload.prompt is None or workload.context is not None:
+        return ()
+    if seen > workload.prompt:
+        return (f"The prompt has no room for the image's {seen} tokens: it is of words alone, beside an image.",)
+    return (f"Of the prompt's {workload.prompt} tokens {seen} are the image's.",)
 
 
 def window_notes(graph: Graph, workload: Workload) -> tuple[str, ...]:

@@ -22,15 +22,17 @@ from inferometer.core.errors import DomainError, UnknownNameError
 from inferometer.core.profile import Profile
 from inferometer.core.request import PARTS
 from inferometer.core.sizes import PROMPT
+from inferometer.core.units import format_quantity
 from inferometer.known.engines import runtime_effects
 from inferometer.known.formulas.llm import speculative_tokens
-from inferometer.predict import graph_work
+from inferometer.predict import graph_work, verbs
 from inferometer.predict.answer import predict_graph
 from inferometer.predict.ask import ask
 from inferometer.predict.options import HostCosts, Hosting, Offload, Options, Speculative
 from inferometer.predict.question import Question
 from inferometer.predict.ready import make_ready
 from inferometer.predict.request import GENERATE, decode_context
+from inferometer.understand.view.published import prediction_document
 from unit.predict.decoders import LLAMA_3_1_8B, at, decoder, project, tokens
 from unit.predict.examples import encoder, experts, op, state
 from unit.predict.machines import MACHINE, WIRE, machine, stated
@@ -369,6 +371,28 @@ def test_answers_are_in_the_units_that_people_ask_for():
     assert (tokens.inputs_per_s, tokens.real_time_factor, pictures.tokens_per_s_per_user) == (None, None, None)
 
 
+def test_a_document_has_the_rates_that_people_quote_where_they_apply():
+    def rates(model, **sizes):
+        question = ask(model, on="nvidia-l4", **sizes)
+        profile = question.answer()
+        told = prediction_document(question, profile)["summary"]
+        return profile, {name: told[name] for name in told.keys() - document(profile)["summary"].keys()}
+
+    heard, rates_of_speech = rates("whisper-base", generate=32)
+    assert rates_of_speech["rtf"] == heard.summary.real_time_factor
+    seen, rates_of_images = rates("resnet50", batch=4)
+    assert rates_of_images == {"images_per_s": seen.summary.inputs_per_s}
+    written, rates_of_tokens = rates("llama-3.2-1b", batch=2)
+    joules = written.phase("decode").energy_j / 2
+    assert rates_of_tokens["energy_j_per_token"] == pytest.approx(joules)
+    low, high = (rates_of_tokens[f"energy_j_per_token_{end}"] / joules for end in ("low", "high"))
+    summary = written.summary
+    assert (low, high) == pytest.approx(
+        (summary.energy_low_j / summary.energy_j, summary.energy_high_j / summary.energy_j)
+    )
+    assert rates("bert-base")[1] == {}
+
+
 def test_an_encoder_runs_once_a_request():
     once = project("encoder.{}", "x", "memory", 128, 128)
     once = replace(once, attributes={"once": True})
@@ -476,3 +500,22 @@ def test_the_same_question_is_answered_from_what_was_made_ready():
     other = make_ready(MODEL, machine(power_w=stated(1.0)), effects=effects, workload=CHAT, options=Options())
     assert other is not one
     assert other.layout is one.layout
+
+
+def test_a_prompt_counts_its_image():
+    small, large = (verbs.predict("qwen2-vl-2b", on="nvidia-l40s", image=side) for side in (448, 1024))
+    assert (small.workload.prompt, large.workload.prompt) == (512, 1332 + 512)
+    assert small.phase("prefill").time_s < large.phase("prefill").time_s
+    assert "Of the prompt's 512 tokens 256 are the image's." in small.provenance.notes
+    with pytest.raises(DomainError, match="1332 tokens of a prompt, and 512 are asked for"):
+        verbs.predict("qwen2-vl-2b", on="nvidia-l40s", image=1024, prompt=512)
+    words = verbs.predict("qwen2-vl-2b", on="nvidia-l40s", prompt=64)  # what a table of words alone asks
+    assert any("of words alone" in note for note in words.provenance.notes)
+
+
+def test_a_recording_says_how_long_all_of_it_takes():
+    one = verbs.predict("whisper-base", on="nvidia-rtx-4090", runtime="whispercpp")
+    long = verbs.predict("whisper-base", on="nvidia-rtx-4090", runtime="whispercpp", audio="10min")
+    whole = format_quantity(20 * one.summary.e2e_s, "s")
+    assert f"The recording is 20 windows, one after the other: {whole} in all." in " ".join(long.provenance.notes)
+    assert not any("recording" in note for note in one.provenance.notes)

@@ -10,7 +10,7 @@ from inferometer.cli.options import OutputFile, Whole, format_option, print_docu
 from inferometer.core.errors import DomainError, UnknownNameError, same_but_for_case
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from inferometer.understand.accuracy.judge import Judged
 
@@ -161,8 +161,17 @@ def _print_atlas(paths: "Sequence[Path]", from_models: int | None, form: str) ->
         refused = judged.file.rows - judged.asked
         names = f" ({judged.unmapped} with a name that nobody here knows)" if judged.unmapped else ""
         say(f"{judged.file.rows} rows of {judged.name}{aside}: {judged.asked} predicted, {refused} not{names}:")
-        for reason, rows in sorted(judged.file.left.items(), key=lambda each: -each[1])[:_REASONS]:
-            say(f"  {rows:5}  {reason}")
+        _say_reasons(judged.file.left)
+        if judged.aside:
+            say("Lines set aside, which state no such figure:")
+            _say_reasons(judged.aside)
+
+
+def _say_reasons(counted: "Mapping[str, int]") -> None:
+    for reason, rows in sorted(counted.items(), key=lambda each: -each[1])[:_REASONS]:
+        say(f"  {rows:5}  {reason}")
+    if len(counted) > _REASONS:
+        say(f"         and {len(counted) - _REASONS} more reasons: --format json has all of them")
 
 
 def page() -> str:

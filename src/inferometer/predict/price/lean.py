@@ -56,6 +56,7 @@ class LeanRow:
     ideal: Factors  # … with what the runtime adds
     busy: Factors  # … at the share of the peak that it reaches
     held: Factors  # bytes of weights and cache
+    weights: Factors  # … of the weights alone
     moved: Factors  # … with what the runtime moves on top
     activations: Factors
     moving: Factors | None  # seconds of memory, where no byte finds a cache that is priced
@@ -141,13 +142,19 @@ class LeanPart:
             reached = self.levels.bandwidth * each.memory_share / each.count
             return memory if over is None else memory - over / reached
         moved = points.value(each.moved) if over is None else points.value(each.moved) - over
-        ideal = self.levels.ideal(moved, points.value(each.activations), 0.0, 0.0)
+        activations = points.value(each.activations)
+        if self.levels.one_by_one:
+            others = points.value(each.moved) - points.value(each.weights)
+            ideal = self.levels.ideal(moved - others, activations, 0.0, others, points.batch)
+        else:
+            ideal = self.levels.ideal(moved, activations, 0.0, 0.0)
         return ideal * (each.count / each.memory_share) + each.memory_ramp_s
 
     def _floor(self, each: LeanRow, points: _Points, over: Any) -> Any:
         held = points.value(each.held) if over is None else points.value(each.held) - over
         # Parts are of models that no cache holds: see `sums_over`.
-        memory = self.levels.floor(held, points.value(each.activations), 0.0, np.inf)
+        others = points.value(each.held) - points.value(each.weights) if self.levels.one_by_one else 0.0
+        memory = self.levels.floor(held - others, points.value(each.activations), others, np.inf, points.batch)
         return np.maximum(points.value(each.bare), memory)
 
 
@@ -160,6 +167,10 @@ class _Points:
         self._sizes, self.binding = sizes, binding
         self._batch: dict[int, Any] = {0: 1.0, 1: sizes["batch"]}
         self._inner: dict[tuple[str, ...], Any] = {(): 1.0}
+
+    @property
+    def batch(self) -> Any:
+        return self._batch[1]
 
     def value(self, factors: Factors) -> Any:
         total: Any = 0.0
@@ -293,6 +304,7 @@ def _rows(plan: PricePlan, phase: str, counts: Any, by_name: Mapping[str, Any]) 
             ideal=_factors(ideal[number], names),
             busy=_factors(count * (busy[number] / own["compute_share"] + constant * own["compute_ramp_s"]), names),
             held=_factors(held[number], names),
+            weights=_factors(by_name["weights"][number], names),
             moved=_factors(moved[number], names),
             activations=_factors(by_name["activations"][number], names),
             moving=_factors(count * (moving[number] / own["memory_share"] + constant * own["memory_ramp_s"]), names)

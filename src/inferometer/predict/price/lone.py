@@ -148,12 +148,11 @@ def _sums(plan: PricePlan, rows: LoneRows, sizes: Mapping[str, Any], phase: str,
         more = _count_loose(plan, rows, sizes, work)
         flops, moved = flops + more[0], moved + more[1]
     bare, ideal, compute, weights, kv, activations, extra, computed = work
-    memory_ideal = levels.ideal(weights, activations, kv, extra)
+    batch, resident = sizes["batch"], plan.weights_bytes + float(rows.cached.dot(kv))
+    memory_ideal = levels.ideal(weights, activations, kv, extra, batch)
     memory = memory_ideal * rows.memory_factor + rows.memory_ramp_s
     priced = np.empty((4, count))  # what is added up
-    floor = np.maximum(
-        bare, levels.floor(weights, activations, kv, plan.weights_bytes + float(rows.cached.dot(kv))), out=priced[0]
-    )
+    floor = np.maximum(bare, levels.floor(weights, activations, kv, resident, batch), out=priced[0])
     slower: Any = None
     far: list[float] | None = None
     if rates.covered:

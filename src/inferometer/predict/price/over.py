@@ -215,7 +215,7 @@ def _at_once(part: PlanPart, sizes: Mapping[str, Any], phase: str) -> Any:
     rates, work = plan.rates_in(phase), plan.prepared.quantities(sizes)
     slower = rates.slower(plan.prepared.binding(sizes), work, doubt=False)[0] if rates.covered else None
     if rates.curves:  # a calibration has tables or kernels
-        slower = plan.as_measured(rates, sizes, plan.ideals(work))
+        slower = plan.as_measured(rates, sizes, plan.ideals(work, sizes["batch"]))
     priced, _ = price_rows(
         work,
         plan.pace(phase),

@@ -93,7 +93,7 @@ class PricePlan:
         slower, far = None, 0.0
         if rates.covered:
             slower, far = rates.slower(self.prepared.binding(sizes), quantities, doubt=doubt)
-        at_peaks = ideals(quantities, pace.inverse_peaks, pace.inverse_peak, pace.levels)
+        at_peaks = ideals(quantities, pace.inverse_peaks, pace.inverse_peak, pace.levels, sizes["batch"])
         if rates.curves:  # a calibration has tables or kernels
             slower = self.as_measured(rates, sizes, at_peaks[1:])
         priced, waiting = price_rows(
@@ -227,9 +227,9 @@ class PricePlan:
         step_s = rates.prior.step_s * effect.times
         return rates.prior.host_s if host and self.device.launch_s is None else host, step_s
 
-    def ideals(self, quantities: Quantities) -> tuple[Any, Any]:
+    def ideals(self, quantities: Quantities, batch: Any) -> tuple[Any, Any]:
         """Seconds of arithmetic and of memory at their peaks, with what the runtime does on top of the ops' work."""
-        return ideals(quantities, self.inverse_peaks, sum(self.inverse_peaks.values()), self.levels)[1:]
+        return ideals(quantities, self.inverse_peaks, sum(self.inverse_peaks.values()), self.levels, batch)[1:]
 
     def needs_floor(self, quantities: Quantities) -> bool:
         """Whether a price could lie below its floor: factors and effects may be below 1, and links raise floors."""

@@ -36,8 +36,9 @@ class Levels:
     cache_bytes: Any = 0.0
     cache_bandwidth: Any = None
     spill_bytes: Any = 0.0  # the estimate, too, leaves out activations up to this size
+    one_by_one: bool = False  # whether a batch whose activations would not fit may be read one input after the other
 
-    def floor(self, weights: Any, activations: Any, kv: Any, resident: Any) -> Any:
+    def floor(self, weights: Any, activations: Any, kv: Any, resident: Any, batch: Any = 1.0) -> Any:
         """Seconds that memory needs at its peak."""
         # A floor must hold for the best engine: a model that fits the cache as a whole may have been read before the
         # step.
@@ -47,18 +48,32 @@ class Levels:
             away: Any = float(resident > self.cache_bytes)
         else:
             away = np.where(resident <= self.cache_bytes, 0.0, 1.0)
-        main = (away * (weights + kv) + _beyond(activations, self.cache_bytes)) / self.bandwidth
+        far = self._far(away * (weights + kv), away * weights, activations, self.cache_bytes, batch)
+        main = far / self.bandwidth
         if self.cache_bandwidth is None:
             return main
         return np.maximum(main, (weights + activations + kv) / self.cache_bandwidth)
 
-    def ideal(self, weights: Any, activations: Any, kv: Any, extra: Any) -> Any:
+    def ideal(self, weights: Any, activations: Any, kv: Any, extra: Any, batch: Any = 1.0) -> Any:
         """Seconds at the peak as the runtime moves the bytes; never less than the floor."""
         others = weights + kv + extra
         if self.cache_bandwidth is None:
             return (others + activations) / self.bandwidth
-        main = (others + _beyond(activations, self.spill_bytes)) / self.bandwidth
+        main = self._far(others, weights, activations, self.spill_bytes, batch) / self.bandwidth
         return np.maximum(main, (others + activations) / self.cache_bandwidth)
+
+    def _far(self, others: Any, weights: Any, activations: Any, room: Any, batch: Any) -> Any:
+        """Bytes that come from main memory, in the cheaper of two orders; `others` are all but the activations.
+
+        All inputs op by op read the weights once, and activations that find no room. One input after the other reads
+        the weights for each, and what finds no room is told of one input: eight inputs never take longer than eight
+        times one. Compilers of NPUs choose: of 120 networks that were published at two batches not one took longer an
+        input in the larger (SOPHON; 0.90 of it in the middle).
+        """
+        together = others + _beyond(activations, room)
+        if not self.one_by_one:
+            return together
+        return np.minimum(together, others + (batch - 1) * weights + _beyond(activations, batch * room))
 
 
 def _beyond(activations: Any, cache_bytes: Any) -> Any:
@@ -104,6 +119,7 @@ def levels_of(device: Device) -> Levels:
         cache_bandwidth=None if rate is None else max(float(rate), float(memory.bandwidth_bytes_per_s)),
         # Without the cache's bandwidth its bytes have no cost of their own, so they are taken from main memory.
         spill_bytes=0.0 if rate is None else float(largest.capacity_bytes),
+        one_by_one=device.unit in {"npu", "tpu"},
     )
 
 

@@ -214,7 +214,9 @@ def over_rows(counts: Any, values: Any) -> Any:
     return counts @ values if values.shape[1] == 1 else np.einsum("r,rn->n", counts, values)
 
 
-def ideals(q: Quantities, inverse_peaks: Mapping[str, Any], inverse_peak: Any, levels: Levels) -> tuple[Any, Any, Any]:
+def ideals(
+    q: Quantities, inverse_peaks: Mapping[str, Any], inverse_peak: Any, levels: Levels, batch: Any
+) -> tuple[Any, Any, Any]:
     """Seconds at the peaks: of arithmetic alone; of arithmetic and of memory with what the runtime does on top.
 
     `inverse_peak` is the sum of those by format.
@@ -223,7 +225,7 @@ def ideals(q: Quantities, inverse_peaks: Mapping[str, Any], inverse_peak: Any, l
     for key, inverse in inverse_peaks.items():
         bare = bare + q.flops_by[key] * inverse
     compute = bare + q.extra_flops * inverse_peak
-    return bare, compute, levels.ideal(q.weights, q.activations, q.kv, q.extra_bytes)
+    return bare, compute, levels.ideal(q.weights, q.activations, q.kv, q.extra_bytes, batch)
 
 
 def price_rows(  # noqa: PLR0913 - what a price depends on
@@ -248,10 +250,10 @@ def price_rows(  # noqa: PLR0913 - what a price depends on
     a column does not need a row, and where it is not run. `at_peaks` are the `ideals`, where somebody counted them
     before.
     """
-    bare, compute, memory = at_peaks or ideals(q, pace.inverse_peaks, pace.inverse_peak, pace.levels)
+    bare, compute, memory = at_peaks or ideals(q, pace.inverse_peaks, pace.inverse_peak, pace.levels, sizes["batch"])
     floor: Any = 0.0
     if resident is not None:
-        floor = np.maximum(bare, pace.levels.floor(q.weights, q.activations, q.kv, resident))
+        floor = np.maximum(bare, pace.levels.floor(q.weights, q.activations, q.kv, resident, sizes["batch"]))
     link = None if links is None else links(floor)
     if pace.unpacks:
         compute = compute + pace.unpack * q.unpack * pace.inverse_peak

@@ -18,7 +18,7 @@ from inferometer.predict.work.polynomial import Memo, Monomial, spread_monomials
 from inferometer.predict.work.prepare import PARTS, PreparedWork, Quantities
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from inferometer.predict.price.plan import PricePlan
 
@@ -31,7 +31,7 @@ _PEAKS = ("inverse", "together", "unpack", "compute_factor", "compute_ramp_s")
 # What else a row is priced with. `most` is what a table has to read: no look-up reads more.
 _OWN = (
     "counts", "cached", "most", "bandwidth", "cache_bandwidth", "cache_bytes", "spill_bytes", "memory_factor",
-    "memory_ramp_s", "overhead_s", "host_s", "token_overhead_s", "token_host_s", "routed_s",
+    "memory_ramp_s", "overhead_s", "host_s", "token_overhead_s", "token_host_s", "routed_s", "one_by_one",
 )  # fmt: skip
 
 
@@ -66,6 +66,9 @@ def sums_together(plans: Sequence[PricePlan], sizes: Mapping[str, Any], phase: s
     moved = held + activations
     # A row without a known cache bandwidth has an infinite one: it is never what the row waits for.
     reaching = held + extra + np.where(activations <= own["spill_bytes"], 0.0, activations)
+    apart = _one_by_one(own, sizes["batch"], held - kv, activations)
+    if apart is not None:
+        reaching = np.minimum(reaching, held + extra + apart("spill_bytes"))
     memory = np.maximum(reaching / own["bandwidth"], (moved + extra) / own["cache_bandwidth"])
     memory = memory * own["memory_factor"] + own["memory_ramp_s"]
     slower = _slower(plans, starts, sizes, phase, points)
@@ -86,6 +89,8 @@ def sums_together(plans: Sequence[PricePlan], sizes: Mapping[str, Any], phase: s
         resident = np.array([[plan.weights_bytes] for plan in plans]) + over_plans(own["cached"] * kv)
         away = np.where(resident[whose] <= own["cache_bytes"], 0.0, 1.0)
         far = away * held + np.where(activations <= own["cache_bytes"], 0.0, activations)
+        if apart is not None:
+            far = np.minimum(far, away * held + apart("cache_bytes", away))
         floor = np.maximum(bare, np.maximum(far / own["bandwidth"], moved / own["cache_bandwidth"]))
         time = np.where(undercut[whose], np.maximum(time, floor), time)  # no neighbour decides the last bit of others
     device = over_plans(own["counts"] * time)
@@ -146,6 +151,7 @@ def _fold(plan: PricePlan, phase: str, basis: tuple[Monomial, ...], *, once: boo
         "cache_bandwidth": np.inf if levels.cache_bandwidth is None else levels.cache_bandwidth,
         "cache_bytes": levels.cache_bytes,
         "spill_bytes": 0.0 if levels.cache_bandwidth is None else levels.spill_bytes,
+        "one_by_one": levels.one_by_one,
         "memory_factor": times / _row(pace.memory_share, rows),
         "memory_ramp_s": times * _row(pace.memory_ramp_s, rows),
         "overhead_s": times * _row(pace.overhead_s, rows),
@@ -164,6 +170,22 @@ def _fold(plan: PricePlan, phase: str, basis: tuple[Monomial, ...], *, once: boo
         loose=loose,
         peaks=np.stack([np.array(own_peak), *(each[loose] for each in (together, unpack, factor, ramp_s))]),
     )
+
+
+def _one_by_one(own: Mapping[str, Any], batch: Any, weights: Any, activations: Any) -> Callable[..., Any] | None:
+    """What comes from main memory beside the rest, one input after the other (`Levels`); None where nothing runs so.
+
+    It is told for what has room in a cache, `away` being the share of the weights that does not lie there.
+    """
+    if not own["one_by_one"].any():
+        return None
+    batch = np.ravel(batch)
+
+    def beside(room: str, away: Any = 1.0) -> Any:
+        beyond = (batch - 1) * away * weights + np.where(activations <= batch * own[room], 0.0, activations)
+        return np.where(own["one_by_one"], beyond, np.inf)
+
+    return beside
 
 
 def _row(values: Any, rows: int) -> Any:
@@ -224,7 +246,7 @@ def _slower(plans: Sequence[PricePlan], starts: Any, sizes: Mapping[str, Any], p
 def _own_slower(plan: PricePlan, work: Quantities, sizes: Mapping[str, Any], phase: str, points: int) -> Any:
     rates, prepared = plan.rates_in(phase), plan.prepared
     if rates.curves:
-        return plan.as_measured(rates, sizes, plan.ideals(work))
+        return plan.as_measured(rates, sizes, plan.ideals(work, sizes["batch"]))
     if points > _SINGLE_POINTS:
         return rates.slower(prepared.binding(sizes), work, doubt=False)[0]
     factors = []

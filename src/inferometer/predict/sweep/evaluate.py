@@ -123,7 +123,8 @@ def _evaluate(
     """Every row of some combinations of one graph. What cannot be has a reason instead of numbers."""
     graph = questions[0].graph
     parts: list[Sizes] = []  # that each have one plan for all of their rows
-    if not _is_special(questions[0]):
+    sees = "vision" in graph.metadata and (None in sizes.prompt or any(each.workload.image for each in questions))
+    if not (_is_special(questions[0]) or sees):  # how many tokens a prompt has, an image says
         if "encoder" not in graph.metadata.get("default_sizes", {}):
             parts = [sizes]
         elif encodes_prompt(graph) and None not in sizes.prompt:

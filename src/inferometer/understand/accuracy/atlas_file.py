@@ -426,6 +426,11 @@ class JudgedSet:
     def asked(self) -> int:
         return self.file.rows - sum(self.file.left.values())
 
+    @property
+    def aside(self) -> Counter[str]:
+        """How many lines were set aside, by the reason."""
+        return Counter(line.reason for line in self.set_aside)
+
 
 def judge_atlas(path: Path, *, from_models: int | None = None, engine: str = "local") -> JudgedSet:
     """The rows of a file in any form of the atlas. `engine` is where those of a long one are counted: see `cases_of`.
@@ -499,6 +504,7 @@ def _set_document(judged: JudgedSet) -> dict[str, Any]:
         **_figures(as_they_are),
         "unmapped": judged.unmapped,
         "set_aside": len(judged.set_aside),
+        "aside": dict(judged.aside),
         "left": dict(judged.file.left),
         "by": [
             {

@@ -163,10 +163,27 @@ def energy_remarks(profile: Profile) -> list[str]:
 
 def _each_energy(profile: Profile) -> str | None:
     """Joules of a token; of a model that makes none, of an input, where it had several at once."""
-    joules, batch, decode = profile.summary.energy_j, profile.workload.batch, profile.phase("decode")
-    if decode is not None:
-        return None if decode.energy_j is None else f"{format_quantity(decode.energy_j / batch, 'J')} a token"
+    joules, batch = profile.summary.energy_j, profile.workload.batch
+    if profile.phase("decode") is not None:
+        if (energy := token_energy(profile)) is None:
+            return None
+        each, low, high = energy
+        between = "" if low is None or high is None else f" ({interval_text(low, high, 'J')})"
+        return f"{format_quantity(each, 'J')} a token{between}"
     return None if joules is None or batch < 2 else f"{format_quantity(joules / batch, 'J')} an input"
+
+
+def token_energy(profile: Profile) -> tuple[float, float | None, float | None] | None:
+    """Joules of a token that is written, and both ends: those of the request's energy, whose errors are the token's."""
+    summary, decode = profile.summary, profile.phase("decode")
+    if decode is None or decode.energy_j is None:
+        return None
+    each, whole = decode.energy_j / profile.workload.batch, summary.energy_j
+    low, high = (
+        None if end is None or not whole else each * end / whole
+        for end in (summary.energy_low_j, summary.energy_high_j)
+    )
+    return each, low, high
 
 
 def sizes_of(profile: Profile) -> str:

@@ -213,4 +213,22 @@ def prediction_document(question: Question, profile: Profile) -> dict[str, Any]:
     from inferometer.core.codec import document  # noqa: PLC0415 - lists do without
     from inferometer.predict.published import published_beside  # noqa: PLC0415 - as above
 
-    return {**document(profile), "published": beside_documents(published_beside(question, profile))}
+    told = document(profile)
+    told["summary"] |= rates_of(question, profile)
+    return {**told, "published": beside_documents(published_beside(question, profile))}
+
+
+def rates_of(question: Question, profile: Profile) -> dict[str, float]:
+    """What follows from the other figures of a summary, where it applies: what people quote, under their names."""
+    from inferometer.predict.applicable import takes_image  # noqa: PLC0415 - as above
+    from inferometer.understand.view.phrases import token_energy  # noqa: PLC0415 - as above
+
+    summary, energy = profile.summary, token_energy(profile)
+    found = {"rtf": summary.real_time_factor}
+    if takes_image(question.graph) and profile.model.frames is None:
+        found["images_per_s"] = summary.inputs_per_s
+    if energy is not None:
+        found |= dict(
+            zip(("energy_j_per_token", "energy_j_per_token_low", "energy_j_per_token_high"), energy, strict=True)
+        )
+    return {name: value for name, value in found.items() if value is not None}

@@ -126,3 +126,27 @@ def test_a_file_is_judged_by_what_predict_answers_in_thirty_groups_drawn_at_rand
         wider = answer.high_s / answer.time_s / exp(judged[0].half)
         assert 0.95 <= wider <= 1.3, stated  # an answer is wider where few published steps stand behind a device
     assert compared >= 20
+
+
+WORLD = "source,repo,path,model,device,runtime,precision,batch,input,metric,value,unit,notes"
+
+
+def test_damaged_lines_are_set_aside_by_reason_and_take_no_other_with_them(tmp_path):
+    def line(batch, value, unit="ms", device="NVIDIA T4"):
+        return f"x 1 2026-01-01,a/b,README.md,resnet50,{device},TensorRT,fp16,{batch},224*224*3,latency,{value},{unit},"
+
+    path = tmp_path / "damaged.csv"
+    damaged = (line(8, 0.0001), line(8, 5, "foo"), line(-3, 5), line("1-8", 5), line(1, "nan"), line(1, -4))
+    path.write_text("\n".join([WORLD, line(1, 2.1), line(8, 9), *damaged, line(1, 4, device="Frobnitz 9")]))
+    judged = judge_atlas(path)
+    assert judged.asked == len(judged.file.judged) == 2
+    assert judged.file.left == {
+        "it beats the peak of its device": 1, "the device Frobnitz 9 is not in the catalog": 1,
+    }  # fmt: skip
+    assert sum(judged.aside.values()) == 5
+    assert judged.aside["a batch of -3 is none."] == 1
+    (found,) = accuracy_document([judged])["sets"]
+    assert found["aside"] == dict(judged.aside)
+    ran = CliRunner().invoke(cli, ["accuracy", "--atlas", str(path)])
+    assert ran.exit_code == 0
+    assert all(reason in ran.output for reason in (*judged.aside, *judged.file.left))

@@ -171,6 +171,8 @@ def _batch(line: CsvLine, engine: str) -> int | None:
         return 1
     if batch is None and line.required("metric") not in _ONE_BY_ONE:
         raise LineError("no batch is stated.")
+    if batch is not None and batch <= 0:
+        raise LineError(f"a batch of {batch:g} is none.")
     return max(1, round(batch or 1))
 
 
@@ -236,6 +238,7 @@ _AROUND = (
     r"(?i)^(?:image_classification|object_detection|face_recognition)_(?=\w)",
     r"(?i)_(?:a100|w100)?_?pt_224$", r"(?i)_\db_2core$|_2core$",
     r"(?i)^(?:vit|efficientnet|bert) (?=vit_|efficientnet|bert)", r"(?i)_s8(?:_v\d)?_(?:p4|s3).*$",
+    r"(?i)(?<=yolo11n|yolo26n)_\d{3}$",
     r"(?i)_x?1_0(?:_224)?$", r"(?i)-q\d_\d$", r"(?i) (?:fft|tfs|per channel|onnx|sparse)$",
     r"(?i)(?<=yolov5\w)_v7\.0$", r"(?i)_v6\.1(?:_3output|_fuse)?$",
 )  # fmt: skip

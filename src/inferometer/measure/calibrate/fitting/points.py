@@ -123,7 +123,7 @@ def works_of(plan: PricePlan, sizes: Mapping[str, Any], phase: str) -> tuple[OpW
     prepared, path = plan.prepared, plan.prepared.effects.attention
     quantities = prepared.quantities(sizes)
     binding = prepared.binding(sizes)
-    compute, memory = plan.ideals(quantities)
+    compute, memory = plan.ideals(quantities, sizes.get("batch", 1))
     works: list[OpWork] = []
     for entry in prepared.entries:
         row = prepared.rows[entry.row]

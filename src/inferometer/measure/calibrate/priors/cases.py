@@ -149,14 +149,15 @@ def _reason(asked: _Asked, error: Exception) -> str:
 def _possible(counted: Sequence[tuple[PublishedMeasurement, StackCase]], left: Counter[str]) -> tuple[StackCase, ...]:
     """Without what beats the peak of its device; where that is much of a list, the device is another, and all goes.
 
-    OpenVINO's throughputs of Xeons are of two sockets, and one list of a board's GPU is of nothing that ran.
+    OpenVINO's throughputs of Xeons are of two sockets, and one list of a board's GPU is of nothing that ran. One figure
+    alone tells of no list, however short it is.
     """
     lists: dict[tuple[str, str | None, str], list[bool]] = {}
     beaten = []
     for row, case in counted:
         beaten.append(_beats_peak(row, case))
         lists.setdefault((row.dataset, row.device, case.quantity), []).append(beaten[-1])
-    others = {key for key, each in lists.items() if sum(each) > _OTHER_DEVICE * len(each)}
+    others = {key for key, each in lists.items() if sum(each) > max(1, _OTHER_DEVICE * len(each))}
     kept = []
     for (row, case), beats in zip(counted, beaten, strict=True):
         if (row.dataset, row.device, case.quantity) in others:
@@ -323,7 +324,7 @@ def _cases_of(
         device = device_as_run(row)
         if (prices := plans.get(id(device))) is None:
             plan = plan_of(prepared, device, weights_bytes=0.0, ideal=True)
-            compute, memory = plan.ideals(quantities)
+            compute, memory = plan.ideals(quantities, distinct)
             prices = plans[id(device)] = (device, compute, memory)
         yield row, counted[_steps(row)].case(row, asked, device, (_column(prices[1], at), _column(prices[2], at)))
 

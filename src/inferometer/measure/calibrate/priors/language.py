@@ -209,7 +209,7 @@ def _part(layout: Layout, plan: PricePlan, batch: int, step: Steps) -> dict[str,
     """A step's ops that cost anything, in the form that cases have them."""
     prepared, rows = layout.prepared, layout.prepared.rows
     quantities = prepared.quantities({"batch": batch, "query": step.query, "context": step.context, "logits": 1})
-    compute, memory = plan.ideals(quantities)
+    compute, memory = plan.ideals(quantities, batch)
     unpack = quantities.unpack * sum(plan.inverse_peaks.values())
     names = [fitted_class(row.op, step.phase) for row in rows]
     repeats = prepared.counts(once=False)
