@@ -36,6 +36,7 @@ from inferometer.predict.price.deviations import (
     model_effect,
     standing_of,
 )
+from inferometer.predict.price.hosts import FORWARD_DOUBT
 from inferometer.predict.price.kernel_floors import PeakRates, peak_rates
 from inferometer.predict.price.kernels import kernel_curve, kernel_sizes, kernel_tables
 from inferometer.predict.price.likeness import features_of
@@ -124,11 +125,13 @@ class PricePlan:
             rows=self.prepared.rows,
             starting_s=pace.beside_s(sizes)[1],
             host_s=waiting,
-            host_spread=self.host_doubt(rates),
+            host_spread=self.host_doubt(phase),
         )
 
-    def host_doubt(self, rates: Rates) -> float:
-        return rates.host_spread if self.host_spread is None else self.host_spread
+    def host_doubt(self, phase: str) -> float:
+        if self.host_spread is None:
+            return self.rates_in(phase).host_spread
+        return self.host_spread * (FORWARD_DOUBT if phase == "forward" else 1.0)
 
     def rates_in(self, phase: str) -> Rates:
         if phase not in self.rates:
