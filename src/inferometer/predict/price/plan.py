@@ -195,16 +195,23 @@ class PricePlan:
     def _loop_s(self, phase: str) -> float:
         """What the loop around a model takes of a step: steps were calibrated without it.
 
-        It writes a prompt, reads what was made, and goes on. Of the words of one sequence the greatest is chosen by one
-        block of threads, those of others beside it.
+        It writes a prompt, reads what was made, and goes on.
         """
-        if phase not in {"prefill", "decode"} or self.calibration is None or self.calibration.is_published:
+        if not self._is_looped(phase):
+            return 0.0
+        around_s = sum(self.overheads.looped_s(part, phase) for part in ("write", "read", BETWEEN))
+        return around_s / self.host_speed + self.choosing_s(phase)
+
+    def _is_looped(self, phase: str) -> bool:
+        return phase in {"prefill", "decode"} and self.calibration is not None and not self.calibration.is_published
+
+    def choosing_s(self, phase: str) -> float:
+        """What it takes to choose a token: a GPU chooses those of other sequences beside it."""
+        if not self._is_looped(phase):
             return 0.0
         heads = [row.op.outputs[0].shape[-1] for row in self.prepared.rows if "logits" in row.op.symbols]
         words = max((each for each in heads if isinstance(each, int)), default=0)
-        looped = self.overheads.looped_s
-        around_s = sum(looped(part, phase) for part in ("write", "read", BETWEEN))
-        return around_s / self.host_speed + looped("choose", phase) + words * looped("word", phase)
+        return self.overheads.looped_s("choose", phase) + words * self.overheads.looped_s("word", phase)
 
     def _unpack(self, rates: Rates) -> Any:
         """Rows that unpacking the weights takes as long as: the fit's, and the runtime's own where nothing tells."""
