@@ -54,7 +54,7 @@ if TYPE_CHECKING:
     from inferometer.core.calibration import Calibration, Utilisation
     from inferometer.core.device import Device
 
-RUNTIME = "torch-graph"
+RUNTIME, LAUNCHED = "torch-graph", "torch-eager"
 FORMS = ("first", "grouped", "window.strided", "window", "pointwise", "strided")
 # Numbers that are read for each result of a tap, over the taps: a window of three reads each nine times.
 READ = {"window": 1 / 9, "window.strided": 4 / 9, "pointwise": 1.0, "strided": 4.0}
@@ -365,6 +365,25 @@ def tables(n: Mapping[str, float], there: Calibration, gpu: Device) -> list[Util
     return made
 
 
+def with_forwards_of(eager: Calibration, before: Calibration, after: Calibration) -> Calibration:
+    """Eager modules start the kernels that a graph replays, but for attention: what forwards in graphs told holds."""
+    old = {each.op_class: each for each in before.tables}
+    told = [each for each in after.tables if old.get(each.op_class) != each]
+    named = {each.op_class for each in told}
+    factors = {name: factor for name, factor in after.factors.items()
+               if before.factors.get(name) != factor and not name.startswith("attention")}  # fmt: skip
+    return sealed(replace(
+        eager,
+        tables=(*(each for each in eager.tables if each.op_class not in named), *told),
+        factors={**eager.factors, **factors},
+        valid={name: ranges for name, ranges in eager.valid.items() if name not in named},
+        residuals={
+            **eager.residuals, **{each.op_class: each.residual for each in told},
+            "step.forward": after.residuals["step.forward"],
+        },
+    ))  # fmt: skip
+
+
 def refit(args: argparse.Namespace) -> None:
     """The calibrations of captured graphs, as the journals of single kernels made them."""
     gpu, effects = device(args.device), require_effects(RUNTIME)
@@ -377,6 +396,9 @@ def refit(args: argparse.Namespace) -> None:
         steps = [*forward_steps(args.forwards, dtype, "graph"), *profiled_steps(args, dtype, RUNTIME)]
         networks = [network_of(subjects[dtype], there, step) for step in steps if is_of_images(step)]
         calibration = with_forwards(there, gpu, networks, kernels)
-        before[dtype].unlink()
-        write_calibration(calibration, args.out)
+        launched = next(args.out.glob(f"{args.device}-{LAUNCHED}-{dtype}-*.json"))
+        eager = with_forwards_of(read_calibration(launched), there, calibration)
+        for path, made in ((before[dtype], calibration), (launched, eager)):
+            path.unlink()
+            write_calibration(made, args.out)
         print(f"{RUNTIME} {dtype}: forwards are off by {calibration.residuals['step.forward']:.3f}", flush=True)

@@ -85,6 +85,7 @@ from inferometer.measure.calibrate.torch.timing import Clock
 from inferometer.predict.ask import ask
 from inferometer.predict.basis.files import SHIPPED, read_calibration, sealed, write_calibration
 from inferometer.predict.price.rates import shape_in
+from inferometer.predict.price.utilisation import interpolate
 from inferometer.predict.request import step_sizes
 from inferometer.predict.work.classes import BIASED
 from workshop.calibrations import captured, compiled
@@ -109,6 +110,9 @@ PROMPT_HOST = 1.13
 PROMPT_HOST_NOTE = "1.13 times that of a token, by prompts of sixteen decoders"
 LAUNCHED_NOTE = "by prompts of six models on hosts of 0.73 to 1.94 µs a call, 18 to 21 µs a kernel on the fastest"
 ENOUGH = 10  # profiles of a phase, before what they are off by is believed
+REPEATED = 1.2  # query heads a key head, from which keys are repeated: between none and the fewest, 1.5
+REPEATED_S = 12e-6  # of a layer beside those bytes: probes alone say 17 to 24, models of one sequence 5 to 10
+IN_CACHE = (12.5e6, 50e6)  # bytes that stay in an H200's last cache of 50 MB between two kernels: all of them, and none
 PADDED, DECODE, MUTUAL = "attention.padded", "attention.decode", "attention.mutual"
 # What a score takes by the width of its head, over one of 64: attention without a mask in the journal of products,
 # of 128 and 512 tokens, 0.8 to 1.1 and 1.3 to 1.8.
@@ -340,6 +344,61 @@ def with_decode_steps(subject: CalibrationSubject, there: Calibration, steps: li
     )
 
 
+def with_repeated_decode(subject: CalibrationSubject, there: Calibration, steps: list[StepPoint]) -> Calibration:
+    """Attention's table of decode steps in graphs where keys are repeated, from whole steps; by itself it stays.
+
+    A static cache is written once for each query head, and read there: so much for each byte of it, whatever number of
+    heads shares one. As a share of reads of the cache it was 15 % too little for six and 30 % too much for two. What
+    stays in the last cache until it is read keeps its table, which real models of short contexts agree with.
+    """
+    table, moves = there.table(DECODE), subject.runtime.repeat_moves
+    if table is None or moves is None:
+        raise SystemExit(f"{there.runtime} {there.dtype} has no table of {DECODE}, or repeats no keys.")
+    bandwidth, factor = device_rates(subject.device, {there.dtype})["bandwidth:hbm"], there.factors.get(DECODE, 1.0)
+
+    def floor_s(kv_bytes: Any, heads: Any) -> Any:
+        return kv_bytes * (1 + moves.value * heads) / bandwidth
+
+    told = [inside(subject, there, step, "attention", table.axes) for step in steps]
+    layers = np.array([step.config["num_hidden_layers"] for step in steps])  # type: ignore[index]
+    kv_bytes, flops = np.exp(np.array([each.places for each in told])).T
+    shared, seconds = flops / kv_bytes, np.array([step.seconds for step in steps])
+    shares = interpolate(table, dict(zip(table.axes, (kv_bytes, flops), strict=True)))
+    whole = np.array([each.others_s + each.class_s for each in told])
+    beside = whole - layers * (factor * floor_s(kv_bytes, shared) / shares - REPEATED_S)
+    copied = layers * kv_bytes * shared
+    repeated = (shared > REPEATED) & (kv_bytes * shared > IN_CACHE[1])
+
+    def byte_s(known: Any) -> float:
+        return float(np.median(((seconds - beside) / copied)[known]))
+
+    models, errors = np.array([step.model for step in steps]), []
+    for model in dict.fromkeys(models[repeated]):
+        own, found = repeated & (models == model), byte_s(repeated & (models != model))
+        errors += list(np.log(seconds / (beside + found * copied))[own])
+    before = [each.off(1.0) for each, one in zip(told, repeated, strict=True) if one]
+    found, spread = byte_s(repeated), residual_spread(np.array(errors))
+    print(f"{there.runtime} decode, repeated keys: {found:.3g} s a byte, off by "
+          f"{residual_spread(np.array(before)):.3f} before, {spread:.3f} now, left out", flush=True)  # fmt: skip
+    grid = (np.geomspace(2.0**14, 2.0**34, 41), np.geomspace(2.0**14, 2.0**39, 51))
+    x, y = np.meshgrid(*grid, indexing="ij")
+    heads = np.maximum(1.0, y / x)
+    kept = interpolate(table, {"kv_bytes": x.ravel(), "flops": y.ravel()}).reshape(x.shape)
+    made = factor * floor_s(x, heads) / (REPEATED_S + found * x * heads)
+    low, high = np.log(IN_CACHE)
+    away = np.where(heads > REPEATED, np.clip((np.log(x * heads) - low) / (high - low), 0.0, 1.0), 0.0)
+    values = np.exp(away * np.log(np.minimum(1.0, made)) + (1 - away) * np.log(kept))
+    renewed_table = replace(
+        table, grid=tuple(tuple(map(float, points)) for points in grid), residual=max(spread, IN_A_MODEL),
+        values=tuple(float(f"{share:.4g}") for share in values.ravel()),
+    )  # fmt: skip
+    return replace(
+        there,
+        tables=tuple(renewed_table if each is table else each for each in there.tables),
+        residuals={**there.residuals, DECODE: renewed_table.residual},
+    )
+
+
 def with_serial_decode(there: Calibration, points: list[OpPoint]) -> Calibration:
     """Attention's table of decode steps in f32, for which no flash kernel splits the keys of a head.
 
@@ -520,6 +579,8 @@ def refit_paths(args: argparse.Namespace) -> None:
             )
             texts = path_steps(args.paths, way=way, dtype=dtype, phase="forward", mask="ones")
             there = with_texts(subject, there, texts)
+            if runtime == "torch-graph" and dtype == "bf16":
+                there = with_repeated_decode(subject, there, path_steps(args.paths, way=way, phase="decode"))
             if runtime == "torch-compile":
                 there = replace(there, host_call_s=QUIET_HOST_S)
             if runtime == "torch-compile" and dtype == "bf16":

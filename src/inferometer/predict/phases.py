@@ -108,6 +108,8 @@ def _parts(  # noqa: PLR0913 - what the parts of a step are made of
     else:
         host_s = np.broadcast_to(step.starting_s, step.priced.time_s.shape)
         parts["launch"] = float((step.counts[:, None] * host_s).sum())
+    if plan.device.unit == "cpu":  # a GPU chooses a token in its own run
+        parts["sample"] = plan.choosing_s(looped)
     parts = {part: site.stretch * seconds for part, seconds in parts.items() if seconds > 0}
     beside_s = sum(parts.values())
     if beside_s > time_s:  # the device ends before its host does

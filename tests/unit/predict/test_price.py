@@ -14,6 +14,7 @@ from inferometer.predict.price.ladder import DATASHEET_SPREAD
 from inferometer.predict.price.plan import plan_of
 from inferometer.predict.price.price import exposed_host, levels_of
 from inferometer.predict.price.priors import prior_for
+from inferometer.predict.price.step import waiting_doubt
 from inferometer.predict.work.prepare import Terms, prepare
 from unit.predict.decoders import BF16, LLAMA_3_1_8B, at, attend, decoder, project
 from unit.predict.estimates import estimate_op
@@ -184,6 +185,18 @@ def test_kernels_cost_what_starting_them_costs():
 def test_the_host_shows_only_where_the_device_runs_dry():
     assert exposed_host(2.0, 3.0) == 1.0
     assert exposed_host(3.0, 2.0) == 0.0
+
+
+def test_a_step_that_waits_a_little_is_no_surer_than_one_that_does_not():
+    assert waiting_doubt(0.3, 0.1, 0.0) == 0.3
+    assert waiting_doubt(0.3, 0.1, 0.5) == pytest.approx(0.15)
+    assert waiting_doubt(0.3, 0.1, 1.0) == 0.1
+
+
+def test_a_network_s_forward_is_told_less_surely_by_its_host_than_a_token():
+    known = replace(plan(), host_spread=0.1)
+    assert known.host_doubt("forward") > known.host_doubt("decode") == known.host_doubt("prefill") == 0.1
+    assert plan().host_doubt("forward") == plan().rates_in("forward").host_spread  # nobody has read it
 
 
 def test_a_step_takes_as_long_as_the_slower_of_host_and_device():

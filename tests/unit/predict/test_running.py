@@ -355,3 +355,18 @@ def test_this_machine_is_its_gpu_where_no_engine_says_otherwise(gpu_server):
     assert ask("smollm2-135m", on="local", runtime="vllm").device.name == "nvidia-h200"
     assert ask("smollm2-135m", on="local:gpu", runtime="llamacpp").device.name == "nvidia-h200"
     assert device_for("local", ["llamacpp", "torch-eager"]).name == "nvidia-h200"
+
+
+@pytest.mark.parametrize("weights", ["q4_0", "q8_0"])
+def test_what_a_cpu_takes_to_choose_a_token_is_a_part_of_its_step(weights):
+    asked = {
+        "on": "intel-emerald-rapids-1-vcpu",
+        "runtime": "llamacpp",
+        "weights": weights,
+        "prompt": 16,
+        "generate": 8,
+    }
+    decode = im.predict("smollm2-135m", **asked).phase("decode")
+    assert decode.parts["sample"] == pytest.approx(49_152 * 3.3e-9)
+    assert sum(decode.parts.values()) == pytest.approx(decode.time_s)
+    assert sum(op.time_s for op in decode.ops) <= decode.time_s

@@ -21,6 +21,44 @@ def shipped(dtype):
     return read_calibration(next(SHIPPED.glob(f"nvidia-h200-torch-graph-{dtype}-*.json")))
 
 
+@pytest.mark.parametrize("dtype", ["bf16", "f32"])
+def test_eager_modules_have_what_forwards_in_graphs_told_of_the_same_kernels(dtype):
+    graph = shipped(dtype)
+    eager = read_calibration(next(SHIPPED.glob(f"nvidia-h200-torch-eager-{dtype}-*.json")))
+    told = ["vector.batch", *(f"convolution.{form}" for form in captured.FORMS)]
+    assert all(eager.table(name) == graph.table(name) is not None for name in told)
+    assert {name: eager.factors[name] for name in told} == dict.fromkeys(told, 1.0)
+    assert eager.factors["depthwise.forward"] == graph.factors["depthwise.forward"]
+    assert eager.residuals["step.forward"] == graph.residuals["step.forward"]
+
+
+def test_what_forwards_in_graphs_told_of_attention_stays_there():
+    graph = shipped("bf16")
+    eager = replace(graph, runtime="torch-eager", factors={"attention.mutual": 1.5, "vector.batch": 2.0})
+    told = replace(graph, factors={**graph.factors, "attention.mutual": 0.5, "vector.batch": 0.25})
+    assert captured.with_forwards_of(eager, graph, told).factors == {"attention.mutual": 1.5, "vector.batch": 0.25}
+
+
+@pytest.mark.parametrize("kv_heads", [2, 4, 8])
+def test_a_repeated_key_costs_a_captured_step_the_same_however_many_heads_share_it(kv_heads):
+    def attention_s(runtime, kv_heads, context):
+        asked = ask("llama-3.1-8b", on="nvidia-h200", runtime=runtime, weights="bf16", context=context)
+        blocks = [
+            replace(block, ops=tuple(
+                replace(op, attributes={**op.attributes, "kv_heads": kv_heads}) if op.kind == "attention" else op
+                for op in block.ops
+            ))
+            for block in asked.graph.blocks
+        ]  # fmt: skip
+        answer = replace(asked, graph=replace(asked.graph, blocks=tuple(blocks))).answer()
+        return sum(op.time_s for op in answer.phase("decode").ops if op.kind == "attention")
+
+    def a_token(kv_heads):
+        return attention_s("torch-graph", kv_heads, 40_000) - attention_s("torch-graph", kv_heads, 20_000)
+
+    assert a_token(kv_heads) == pytest.approx(a_token(16), rel=0.12)
+
+
 def test_products_over_planes_take_longer_where_their_numbers_come_in_no_eights():
     def seconds(aligned, size):
         return float(convolution_s("pointwise", 3136.0, 512.0, 1024.0, aligned, BEGUN, size))

@@ -231,7 +231,9 @@ def _measured_here(device: str, **asked: Any) -> "tuple[CalibrationJob, Calibrat
 def _calibrate_all(options: dict[str, Any], form: str) -> None:
     """One engine after the other. What one cannot do is said, and the others go on; Ctrl-C ends them all."""
     from inferometer.measure.calibrate.here import installed_engines, shares_of_budget
+    from inferometer.measure.calibrate.job import require_models
 
+    require_models(options["models"])  # once, and not by each engine
     if options["runtime"] or options["dtype"] or options["out"] or options["device_name"] != "local":
         raise DomainError(
             "--all calibrates every engine on this machine, each in its own format.",

@@ -148,16 +148,20 @@ class DirectSession:
         """Reads the tokens of every sequence, and gives the next one of each."""
         if self._watch is not None:
             self._steps.begin(phase)
-        clock, library, ran, sampled = self._clock, self._library, 0, 0
+        clock, ran, sampled = self._clock, 0, 0
         ids: list[int] = []
         for wanted, count in self._passes(ahead, at):
             start = clock()
             self._run(count, phase)
             middle = clock()
             if sample:
-                ids += [library.llama_sampler_sample(self._sampler, self._context, place) for place in wanted]
+                ids += [self.choose(place) for place in wanted]
             ran, sampled = ran + middle - start, sampled + clock() - middle
         return ids, {"run": ran * 1e-9, **({"sample": sampled * 1e-9} if sample else {})}
+
+    def choose(self, place: int = -1) -> int:
+        """The likeliest token after one of the last pass: the last of them, or that at a place."""
+        return int(self._library.llama_sampler_sample(self._sampler, self._context, place))
 
     def _passes(self, ahead: Sequence[Sequence[int]], at: int) -> Iterator[tuple[list[int], int]]:
         """Fills the batch, again and again: the places whose logits are wanted, and how many tokens it has."""

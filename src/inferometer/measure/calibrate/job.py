@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import field, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -52,6 +52,12 @@ _CASES = 240  # the budget over the time that one case may run: making and openi
 _ROUNDS = 6  # of all cases, on a CPU: its pace drifts
 _FITTING = 0.06  # of the budget: the most that the last fit takes
 _LOOK_S = 10.0  # between two looks at who else uses a GPU
+
+_UNGUARDED = "unguarded"  # an empty file of a journal
+UNGUARDED_NOTE = (
+    "It was calibrated with --no-guard, so nobody looked whether other programs made it slow: "
+    "`inferometer calibrate --fresh` on a quiet machine measures it again."
+)
 
 
 @frozen
@@ -126,6 +132,7 @@ def calibration_job(  # noqa: PLR0913 - what a calibration is asked for
     models: tuple[str, ...] = (),
 ) -> CalibrationJob:
     """The calibration of a device by its name, with the defaults that follow from it."""
+    require_models(models)  # before roofs are measured, and what an earlier run kept is removed
     device = device_to_calibrate(device_name, unit, runtime)
     runtime = runtime or default_calibration_runtime(device)
     return CalibrationJob(
@@ -192,6 +199,14 @@ def prepare_engine(job: CalibrationJob, *, clock: Callable[[], float] = time.mon
             remedy="Leave out --for.",
         )
     return _kernels(job, described.effects)
+
+
+def require_models(names: Iterable[str]) -> None:
+    """Refuse a name that is no model's, in the words of whoever looks for it."""
+    from inferometer.formats.resolve import read  # noqa: PLC0415 - brings readers of files
+
+    for name in names:
+        read(name)
 
 
 def _probed(job: CalibrationJob, clock: Callable[[], float]) -> PreparedEngine:
@@ -378,11 +393,22 @@ def calibrate(
     if kept is not None:
         _let_learn(job, outcome, prepared.threads)
         return CalibrationResult(outcome=outcome, kept=kept)
-    notes = (*calibration.notes, *([str(judged)] if judged.now else []))
+    notes = (*calibration.notes, *([str(judged)] if judged.now else []), *_unguarded_notes(job))
     calibration = sealed(replace(calibration, notes=notes))
     path = write_calibration(calibration, job.out or job.folder)
     _let_learn(job, outcome, prepared.threads)
     return CalibrationResult(outcome=outcome, calibration=calibration, path=path)
+
+
+def _unguarded_notes(job: CalibrationJob) -> tuple[str, ...]:
+    """What stands on everything that is predicted from cases of which nobody knows whether they were disturbed."""
+    mark = job.journal.folder / _UNGUARDED  # a later run that looks goes on with the same cases
+    if job.fresh:
+        mark.unlink(missing_ok=True)
+    if not job.guarded:
+        mark.parent.mkdir(parents=True, exist_ok=True)
+        mark.touch()
+    return (UNGUARDED_NOTE,) if mark.exists() else ()
 
 
 def _teaches(job: CalibrationJob) -> bool:

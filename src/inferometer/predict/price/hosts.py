@@ -23,6 +23,9 @@ _QUIET_CALL_S, _QUIET_MODULE_S = 0.75e-6, 14.8e-6
 # Standard deviation of the logarithm of a step that waits for a host that was read while the model ran: eager decoders
 # and networks of two runs on an H200 with 26 models, the middle half of them within 5 %.
 _READ_SPREAD = 0.09
+# A forward of a network is short, and has few kinds of module: eight in ten of 34 such profiles lie within 0.19 of a
+# logarithm, where 75 prompts and steps of decoders lie within 0.11.
+FORWARD_DOUBT = 1.6
 WORTH_SAYING = 0.05  # of a step: waiting for less changes little
 
 

@@ -20,7 +20,7 @@ from inferometer.core.statistics import EIGHT_IN_TEN
 from inferometer.predict.price.hosts import WORTH_SAYING, waits_for_host
 from inferometer.predict.price.kernels import kernel_sizes
 from inferometer.predict.price.price import over_columns
-from inferometer.predict.price.step import StepPrice
+from inferometer.predict.price.step import StepPrice, waiting_doubt
 from inferometer.predict.work.polynomial import NAMES, Monomial, NotPolynomialError, coefficients
 from inferometer.predict.work.prepare import PARTS
 
@@ -205,7 +205,9 @@ def _sums(plan: PricePlan, rows: LoneRows, sizes: Mapping[str, Any], phase: str,
 def _wide(plan: PricePlan, rows: LoneRows, phase: str, own: tuple[Any, Any], seconds: tuple[float, ...]) -> float:
     """How many times longer the step may be, or shorter: `StepPrice.interval` says why."""
     rates, (times, spread), (whole_s, step_s, waiting) = plan.rates_in(phase), own, seconds
-    doubted = plan.host_doubt(rates) if waiting > 0 else rates.step_spread or 0.0
+    doubted = rates.step_spread or 0.0
+    if waiting > 0:
+        doubted = float(waiting_doubt(doubted, plan.host_doubt(phase), waiting / whole_s))
     together = rows.groups.dot(times * (spread - rows.known))
     if rows.fitted is not None and step_s:
         together = together + step_s * (rows.fitted * spread).max(axis=1)

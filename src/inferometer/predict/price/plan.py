@@ -36,6 +36,7 @@ from inferometer.predict.price.deviations import (
     model_effect,
     standing_of,
 )
+from inferometer.predict.price.hosts import FORWARD_DOUBT
 from inferometer.predict.price.kernel_floors import PeakRates, peak_rates
 from inferometer.predict.price.kernels import kernel_curve, kernel_sizes, kernel_tables
 from inferometer.predict.price.likeness import features_of
@@ -124,11 +125,13 @@ class PricePlan:
             rows=self.prepared.rows,
             starting_s=pace.beside_s(sizes)[1],
             host_s=waiting,
-            host_spread=self.host_doubt(rates),
+            host_spread=self.host_doubt(phase),
         )
 
-    def host_doubt(self, rates: Rates) -> float:
-        return rates.host_spread if self.host_spread is None else self.host_spread
+    def host_doubt(self, phase: str) -> float:
+        if self.host_spread is None:
+            return self.rates_in(phase).host_spread
+        return self.host_spread * (FORWARD_DOUBT if phase == "forward" else 1.0)
 
     def rates_in(self, phase: str) -> Rates:
         if phase not in self.rates:
@@ -192,16 +195,23 @@ class PricePlan:
     def _loop_s(self, phase: str) -> float:
         """Seconds of the loop around a model in a step: steps were calibrated without it.
 
-        It writes a prompt, reads the new tokens, and goes on. The most likely token of one sequence is chosen by one
-        block of threads, those of others beside it.
+        It writes a prompt, reads the new tokens, and goes on.
         """
-        if phase not in {"prefill", "decode"} or self.calibration is None or self.calibration.is_published:
+        if not self._is_looped(phase):
+            return 0.0
+        around_s = sum(self.overheads.looped_s(part, phase) for part in ("write", "read", BETWEEN))
+        return around_s / self.host_speed + self.choosing_s(phase)
+
+    def _is_looped(self, phase: str) -> bool:
+        return phase in {"prefill", "decode"} and self.calibration is not None and not self.calibration.is_published
+
+    def choosing_s(self, phase: str) -> float:
+        """Seconds to choose a token: a GPU chooses the tokens of all sequences at once."""
+        if not self._is_looped(phase):
             return 0.0
         heads = [row.op.outputs[0].shape[-1] for row in self.prepared.rows if "logits" in row.op.symbols]
         words = max((each for each in heads if isinstance(each, int)), default=0)
-        looped = self.overheads.looped_s
-        around_s = sum(looped(part, phase) for part in ("write", "read", BETWEEN))
-        return around_s / self.host_speed + looped("choose", phase) + words * looped("word", phase)
+        return self.overheads.looped_s("choose", phase) + words * self.overheads.looped_s("word", phase)
 
     def _unpack(self, rates: Rates) -> Any:
         """Rows whose products take as long as unpacking the weights: fitted ones, else the runtime's own."""

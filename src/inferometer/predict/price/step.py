@@ -104,12 +104,13 @@ class StepPrice:
         If whole steps were measured, their error is known, and only ops outside of their tables, or of classes that no
         such step had, add to it.
         Else rows of one class err together, classes independently of each other. A step that waits for its host is as
-        uncertain as the host.
+        uncertain as the host, and no less than what it does not wait for.
         """
         times, time, rates = self.priced.time_s, self.total("time_s"), self.rates
         doubted: Any = rates.step_spread or 0.0
         if isinstance(self.host_s, np.ndarray):
-            doubted = np.where(over_rows(self.counts, self.host_s) > 0, self.host_spread, doubted)
+            waits = over_rows(self.counts, self.host_s) / np.where(time > 0, time, 1.0)
+            doubted = np.where(waits > 0, waiting_doubt(doubted, self.host_spread, waits), doubted)
         spread = self.priced.spread
         if rates.step_spread is not None:  # the part that measured whole steps have shown already
             spread = spread - rates.spread * rates.in_steps
@@ -169,6 +170,11 @@ class StepPrice:
             for group, members in self.rates.groups.items()
             if over_rows(members, spent).sum() > enough
         }
+
+
+def waiting_doubt(step_spread: Any, host_spread: float, waits: Any) -> Any:
+    """What a step that `waits` for its host, as a share of it, may be off by beside its ops."""
+    return np.maximum(host_spread, step_spread * (1 - waits))
 
 
 @frozen

@@ -23,10 +23,16 @@ from inferometer.measure.calibrate import here
 from inferometer.measure.calibrate.fitting.held_against import held_against
 from inferometer.measure.calibrate.fitting.points import OpPoint, StepPoint, measured_point, works_of
 from inferometer.measure.calibrate.fitting.subject import CalibrationSubject, plan_of
-from inferometer.measure.calibrate.job import CalibrationJob, PreparedEngine, calibrate, serving_from_elsewhere
+from inferometer.measure.calibrate.job import (
+    UNGUARDED_NOTE,
+    CalibrationJob,
+    PreparedEngine,
+    calibrate,
+    serving_from_elsewhere,
+)
 from inferometer.measure.calibrate.probes.models import SEES, read_probes
 from inferometer.measure.calibrate.run import CalibrationJournal, CandidateResult, ProbeCandidate
-from inferometer.predict.basis.files import files_in
+from inferometer.predict.basis.files import files_in, read_calibration
 from inferometer.predict.request import step_sizes
 
 CPU = device("intel-emerald-rapids-1-vcpu")
@@ -162,6 +168,17 @@ def test_a_class_whose_points_scatter_more_than_its_prior_is_off_is_left_to_the_
     assert "vector" not in made.residuals
     assert made.table("convolution") is not None
     assert any(note.startswith("Left to the prior") and "vector (" in note for note in made.notes)
+
+
+def test_a_run_that_nobody_guarded_says_so_until_all_is_measured_again(tmp_path):
+    def notes(**asked):
+        return calibrate(replace(job(tmp_path), **asked), PreparedEngine(provider=Noisy(0.02)), calls=lambda: 1e-7)
+
+    assert UNGUARDED_NOTE in notes(guarded=False).calibration.notes
+    went_on = notes()
+    assert UNGUARDED_NOTE in went_on.calibration.notes  # the same cases
+    assert UNGUARDED_NOTE in read_calibration(went_on.path).notes
+    assert UNGUARDED_NOTE not in notes(fresh=True).calibration.notes
 
 
 def test_what_is_not_written_is_said_and_shown(tmp_path, calibrated, monkeypatch):

@@ -7,7 +7,7 @@ from click.testing import CliRunner
 
 from inferometer.cli.commands.calibrate import command
 from inferometer.core.device import LOCAL
-from inferometer.core.errors import DomainError, EngineError
+from inferometer.core.errors import DomainError, EngineError, UnknownNameError
 from inferometer.core.profile import Phase
 from inferometer.known import device
 from inferometer.known.engines import require_effects
@@ -176,3 +176,12 @@ def test_kernels_of_a_gpu_are_measured_for_no_model(tmp_path):
 def test_the_command_refuses_models_where_nothing_is_measured(tmp_path):
     refused = CliRunner().invoke(command, ["--for", "resnet18", "--show", "--folder", str(tmp_path)])
     assert isinstance(refused.exception, DomainError)
+
+
+@pytest.mark.parametrize("also", [["--runtime", "onnxruntime"], ["--all"]])
+def test_a_name_that_no_model_has_is_refused_before_anything_is_measured(tmp_path, monkeypatch, also):
+    monkeypatch.setattr("inferometer.measure.calibrate.job.device_to_calibrate", lambda *_: pytest.fail("measured"))
+    result = CliRunner().invoke(command, ["--for", "resnet18", "--for", "nonet", "--folder", str(tmp_path), *also])
+    assert isinstance(result.exception, UnknownNameError)
+    assert "'nonet'" in result.exception.message
+    assert not list(tmp_path.iterdir())
