@@ -18,12 +18,12 @@ if TYPE_CHECKING:
     from inferometer.predict.sweep.rows import Condition, Rows, RowSource, parse_condition, without_figures
     from inferometer.predict.sweep.run import run_study, sweep
     from inferometer.predict.sweep.spec import Spec, parse_axis, parse_spec
-    from inferometer.predict.sweep.write import Progress, Written, stream
+    from inferometer.predict.sweep.write import Progress, Written, journal_of, stream
 
 __all__ = [
     "AXES", "COLUMNS", "DETAILS", "ENGINES", "Condition", "Progress", "RowSource", "Rows", "Saved", "Spec", "Study",
-    "Written", "as_csv", "begun_study", "csv_head", "parse_axis", "parse_condition", "parse_spec", "read_rows",
-    "run_study", "stream", "study_of", "sweep", "without_figures",
+    "Written", "as_csv", "begun_study", "csv_head", "journal_of", "parse_axis", "parse_condition", "parse_spec",
+    "read_rows", "run_study", "stream", "study_of", "sweep", "without_figures",
 ]  # fmt: skip
 
 __getattr__ = attributes(__name__, {
@@ -36,5 +36,5 @@ __getattr__ = attributes(__name__, {
     "inferometer.predict.sweep.rows": ("Condition", "Rows", "RowSource", "parse_condition", "without_figures"),
     "inferometer.predict.sweep.run": ("run_study", "sweep"),
     "inferometer.predict.sweep.spec": ("Spec", "parse_axis", "parse_spec"),
-    "inferometer.predict.sweep.write": ("Progress", "Written", "stream"),
+    "inferometer.predict.sweep.write": ("Progress", "Written", "journal_of", "stream"),
 })  # fmt: skip
