@@ -360,7 +360,7 @@ def with_repeated_decode(subject: CalibrationSubject, there: Calibration, steps:
         return kv_bytes * (1 + moves.value * heads) / bandwidth
 
     told = [inside(subject, there, step, "attention", table.axes) for step in steps]
-    layers = np.array([step.config["num_hidden_layers"] for step in steps])  # type: ignore[index]
+    layers = np.array([step.config["num_hidden_layers"] for step in steps])
     kv_bytes, flops = np.exp(np.array([each.places for each in told])).T
     shared, seconds = flops / kv_bytes, np.array([step.seconds for step in steps])
     shares = interpolate(table, dict(zip(table.axes, (kv_bytes, flops), strict=True)))
