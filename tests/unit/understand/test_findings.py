@@ -289,6 +289,39 @@ def test_where_a_graph_would_take_the_wait_away_it_is_named_with_its_gain(runtim
     assert finding.gain == (1.8 if changes else None)
 
 
+def launching(launch_s, run_s, **others):
+    """A forward pass of a second whose ops nobody timed, on a GPU that its host starts op by op."""
+    parts = {"launch": launch_s, "run": run_s}
+    phase = replace(forward(), time_s=1.0, ops=(), parts=parts, floor_s=0.1)
+    whole = profile(phase)
+    return replace(whole, runtime="torch-eager", summary=replace(whole.summary, top_unit="gpu"), **others)
+
+
+def test_a_host_that_starts_ops_until_the_end_is_told_without_ops():
+    told = case_of(launching(0.95, 0.04), GPU, price=lambda c, p: replace(priced(c, p), gain=3.0))
+    finding = FINDERS["host.gap"](told)
+    assert finding.title == "The host starts ops during 85% of the forward pass, and hardly waits for the device"
+    assert (finding.changes, finding.gain) == (("runtime=torch-graph",), 3.0)
+    assert finding.evidence["gap_s"] == pytest.approx(0.85)
+    assert "ops" not in finding.evidence
+
+
+def test_a_graph_that_would_be_slower_than_what_a_compiler_joined_is_not_named():
+    told = case_of(launching(0.95, 0.04), GPU, price=lambda c, p: replace(priced(c, p), gain=0.8))
+    finding = FINDERS["host.gap"](told)
+    assert (finding.changes, finding.gain) == ((), None)
+
+
+@pytest.mark.parametrize(
+    ("launch_s", "run_s", "device"),
+    [(0.8, 0.2, GPU), (0.01, 0.99, GPU), (0.95, 0.04, CPU)],  # it waits in the end; a graph; a CPU starts its own
+)
+def test_a_host_that_waits_for_its_device_is_no_gap(launch_s, run_s, device):
+    unit = "gpu" if device is GPU else "cpu"
+    slow = launching(launch_s, run_s)
+    assert FINDERS["host.gap"](case_of(replace(slow, summary=replace(slow.summary, top_unit=unit)), device)) is None
+
+
 def test_what_is_the_engines_own_comes_after_what_can_be_changed():
     """Half of an engine's step lies between its kernels: nobody can act on it, so it is told and not urged."""
     slow = profile(forward(computing(0.5)))

@@ -7,6 +7,7 @@ from statistics import fmean
 
 from inferometer.core.finding import Finding
 from inferometer.core.profile import OpTime, Phase
+from inferometer.core.request import RUN
 from inferometer.known.engines import engine_or_ideal, engines, known_engine, runtime_effects
 from inferometer.understand.case import Case, at_most, at_stake, evidence, faster, growth, phase_words, times_words
 
@@ -58,26 +59,37 @@ def launch_bound(case: Case) -> Finding | None:
 
 def host_gap(case: Case) -> Finding | None:
     """Time in no op: the remainder of a phase, and time in which ops last but the device's own clock stands still."""
-    worst = _worst(case, _GAP, _gap_of)
+    on_cpu = case.unit in {None, "cpu"}
+    worst = _worst(case, _GAP, lambda phase: _gap_of(phase) or (0.0 if on_cpu else _launched(phase)))
     if worst is None:
         return None
     phase, seconds, share = worst
     count = sum(op.count for op in phase.ops)
-    own = not _has_own_clock(phase) and _runs_by_itself(case.profile.runtime)
+    title = f"{share:.0%} of {phase_words(phase)} is in no op"
+    if _has_own_clock(phase):
+        title = f"The device waits for the host in {share:.0%} of {phase_words(phase)}"
+    elif not phase.ops:
+        title = f"The host starts ops during {share:.0%} of {phase_words(phase)}, and hardly waits for the device"
+    own = bool(phase.ops) and not _has_own_clock(phase) and _runs_by_itself(case.profile.runtime)
     captured = _captured(case)
+    gain = case.price(captured, phase.name) if captured else None
+    if gain is not None and gain.gain <= 1:  # what a compiler joined, a graph of plain modules has in many kernels
+        captured, gain = None, None
     stake = at_stake(case, phase, seconds)
     if own:  # it is shown, and comes after what can be changed
         stake["severity"] = "info"
     return Finding(
         code="host.gap",
-        title=f"The device waits for the host in {share:.0%} of {phase_words(phase)}"
-        if _has_own_clock(phase)
-        else f"{share:.0%} of {phase_words(phase)} is in no op",
+        title=title,
         evidence=evidence(
-            gap_s=seconds, share=share, gap_per_op_s=seconds / max(count, 1), ops=count, speedup_at_most=at_most(share)
+            gap_s=seconds,
+            share=share,
+            gap_per_op_s=seconds / count if count else None,
+            ops=count or None,
+            speedup_at_most=at_most(share),
         ),
         advice=_ENGINES_OWN if own else _BETWEEN_OPS,
-        **faster(case.price(captured, phase.name) if captured else None),
+        **faster(gain),
         **stake,
         changes=(captured,) if captured else (),
     )
@@ -107,6 +119,16 @@ _ENGINES_OWN = (
     "It is the engine's own, between its kernels, and no setting of the model takes it away. Ask more of each step "
     "(a larger batch), quieten the machine, or compare with another engine."
 )
+
+
+def _launched(phase: Phase) -> float:
+    """What a host takes to start the ops of a step that ends with the last of them, beyond the least that they take.
+
+    Where it waits for the device in the end, the device had work all along, or nobody knows.
+    """
+    if phase.ops or phase.parts.get(RUN, phase.time_s) >= _GAP * phase.time_s:
+        return 0.0
+    return max(0.0, phase.parts.get("launch", 0.0) - (phase.floor_s or 0.0))
 
 
 def _gap_of(phase: Phase) -> float:
