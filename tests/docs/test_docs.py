@@ -16,6 +16,7 @@ from fakes.every import every
 from fakes.in_process import measured_here
 from inferometer.cli import COMMANDS
 from inferometer.cli.commands.doctor import command
+from inferometer.cli.run import cli
 from inferometer.core import settings
 from inferometer.core.finding import CODES
 from inferometer.core.plugins import GROUPS
@@ -63,6 +64,31 @@ def test_every_command_is_documented(command):
 
 
 @pytest.mark.parametrize("group", GROUPS)
+def options_of(command, context):
+    """Every option of a command and of those below it."""
+    known = {option for parameter in command.params for option in (*parameter.opts, *parameter.secondary_opts)}
+    if isinstance(command, click.Group):
+        inner = click.Context(command, parent=context)
+        known |= {option for name in command.commands for option in options_of(command.commands[name], inner)}
+    return known | {"--help"}
+
+
+def test_options_that_a_page_or_a_docstring_gives_a_command_are_there():
+    context = click.Context(cli, info_name="inferometer", **cli.context_settings)
+    known = {name: options_of(cli.get_command(context, name), context) for name in COMMANDS}
+    files = [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "src").rglob("*.py")]
+    shown = re.compile(r"`(?:inferometer )?([a-z-]+)( [^`\n]*)`|^\$ inferometer ([a-z-]+)( [^\n|]*)$", re.MULTILINE)
+    missing, seen = [], 0
+    for file in files:
+        for inline, rest, line, whole in shown.findall(file.read_text(encoding="utf-8")):
+            name, words = inline or line, (rest or whole).partition(" -- ")[0]  # behind it is a command of the reader's
+            options = re.findall(r"(?<![\w-])--[a-z][a-z-]*", words) if name in known else []
+            missing += [f"{file.relative_to(ROOT)}: {name} {option}" for option in options if option not in known[name]]
+            seen += len(options)
+    assert missing == []
+    assert seen > 500
+
+
 def test_every_plug_in_group_is_declared_and_documented(group):
     assert group in PROJECT["project"]["entry-points"]
     assert f"## `{group}`" in text_of("docs/plugins.md")

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from inferometer.core.errors import DomainError
 from inferometer.core.graph import Graph, is_generative
+from inferometer.core.units import format_quantity
 from inferometer.known.engines import costs_of, known_engine, require_effects
 from inferometer.predict.precision import counted_precision
 from inferometer.predict.price.class_figures import core_count, memory_of_cores
@@ -113,8 +114,8 @@ def threads_notes(question: Question, device: Device) -> tuple[str, ...]:
     told = f"Nobody measured {question.runtime_name} with {threads} of {cores} cores"
     memory, limited = device.memory, memory_of_cores(device, threads or 1).memory
     reached = None if limited is None or limited is memory else limited.bandwidth_bytes_per_s
-    reads = "its memory as all of it" if reached is None else f"its memory as {reached.value / 1e9:.3g} GB/s"
-    return (f"{told}: what it computes is taken as the share of those that run, and {reads}.",)
+    memory_rate = "that of all of it" if reached is None else format_quantity(reached.value, "B/s", digits=3)
+    return (f"{told}: its arithmetic is taken as the share of cores that run, and its memory as {memory_rate}.",)
 
 
 def engine_notes(question: Question) -> tuple[str, ...]:

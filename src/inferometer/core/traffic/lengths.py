@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from inferometer.core.errors import DomainError, FormatError
 from inferometer.core.frozen import frozen
+from inferometer.core.units import format_quantity
 
 Kind = Literal["fixed", "normal", "lognormal", "uniform", "file"]
 Tokens = NDArray[np.int64]
@@ -144,7 +145,7 @@ def read_text(path: Path) -> str:
     except (OSError, EOFError, zlib.error) as error:
         raise FormatError(f"{path} cannot be read ({getattr(error, 'strerror', None) or error}).") from None
     if len(data) > _MOST_BYTES:
-        raise FormatError(f"{path} has more than {_MOST_BYTES / 1e9:.3g} GB.", remedy="Give a part of it.")
+        raise FormatError(f"{path} has more than {format_quantity(_MOST_BYTES, 'B')}.", remedy="Give a part of it.")
     if b"\0" in data:
         raise FormatError(f"{path} is no text in UTF-8.", remedy="Save it as one, or name another file.")
     return data.decode("utf-8-sig", errors="replace")

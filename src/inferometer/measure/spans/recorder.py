@@ -15,6 +15,7 @@ from typing import Any, Protocol
 
 from inferometer.core.errors import DomainError, InferometerError
 from inferometer.core.frozen import frozen
+from inferometer.core.units import format_quantity
 from inferometer.known.machine.detect import LocalMachine, Machine
 from inferometer.measure.spans.cuda import CudaEvents, CudaMemory, NvtxRanges, load_torch
 from inferometer.measure.spans.energy import Sampler
@@ -380,7 +381,8 @@ class SpanRecorder:
         if self._failure is not None:
             yield f"{self._failure.message} Spans that came later are not kept."
         if self._device is not None:
-            yield f"The device's clock is placed on the host's to ± {self._device.uncertain_ns / 1e3:.3g} µs."
+            uncertain = format_quantity(self._device.uncertain_ns * 1e-9, "s", digits=3)
+            yield f"The device's clock is placed on the host's to ± {uncertain}."
 
     # ── files, forks, the end ───────────────────────────────────────────────────────────────────────────────────────
 

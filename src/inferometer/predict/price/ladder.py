@@ -265,7 +265,7 @@ class StatedShare(Rung):
 
 
 class PublishedTimes(Rung):
-    """Whole models that others timed on this very device with this engine, fitted by `calibrate --published`."""
+    """Whole models that others timed on this very device with this engine, fitted by `calibrate --from FILE`."""
 
     origin: Origin = "calibrated"
     alone = True

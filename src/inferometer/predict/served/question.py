@@ -13,6 +13,7 @@ from inferometer.core.kept import Kept
 from inferometer.core.lazy import late
 from inferometer.core.profile import Headline
 from inferometer.core.sizes import PROMPT
+from inferometer.core.units import format_quantity
 from inferometer.core.workload import Parallel, Precision, Workload
 from inferometer.known.engines import costs_of, engine, memory_of, scheduler_of
 from inferometer.predict.applicable import require_applicable, require_of_users
@@ -345,10 +346,11 @@ def _joules_per_token(question: Question, traffic: Traffic, together: int) -> tu
 
 
 def _too_large(question: Question, memory: ServingMemory) -> str:
-    needed = memory.weights_bytes + memory.activations_bytes + memory.reserve_bytes
+    needed = format_quantity(memory.weights_bytes + memory.activations_bytes + memory.reserve_bytes, "B", digits=3)
+    usable = format_quantity(memory.usable_bytes, "B", digits=3)
     return (
-        f"{question.graph.name} does not fit on {question.device.name}: a device needs {needed / 1e9:.1f} GB and "
-        f"{question.runtime_name} uses {memory.usable_bytes / 1e9:.1f} GB of it."
+        f"{question.graph.name} does not fit on {question.device.name}: a device needs {needed}, "
+        f"and {question.runtime_name} uses {usable} of its memory."
     )
 
 

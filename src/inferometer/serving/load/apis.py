@@ -20,7 +20,7 @@ from urllib.request import getproxies_environment, proxy_bypass
 from inferometer.core.errors import DomainError, FormatError, InferometerError
 from inferometer.core.frozen import frozen
 from inferometer.core.traffic.demand import class_of
-from inferometer.core.units import parse_quantity
+from inferometer.core.units import format_quantity, parse_quantity
 from inferometer.version import __version__
 
 Api = Literal["chat", "completions", "embeddings", "rerank", "transcriptions", "template"]
@@ -302,7 +302,7 @@ def parse_audio(text: str) -> AudioAsked:
     files = sorted(path.iterdir()) if path.is_dir() else [path]
     files = [file for file in files if file.suffix.lower().lstrip(".") in _AUDIO_FILES and file.is_file()]
     if not files or any(not 0 < file.stat().st_size <= _MOST_AUDIO_BYTES for file in files):
-        known = f"files of {', '.join(_AUDIO_FILES)} with up to {_MOST_AUDIO_BYTES / 1e6:.0f} MB"
+        known = f"files of {', '.join(_AUDIO_FILES)} with up to {format_quantity(_MOST_AUDIO_BYTES, 'B')}"
         raise FormatError(f"{text[:80]} has no sound.", remedy=f"Name {known}.")
     return AudioAsked(files=tuple((file.suffix.lower().lstrip("."), file.read_bytes()) for file in files))
 

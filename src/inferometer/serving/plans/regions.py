@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from inferometer.core.errors import DomainError, FormatError, UnitError
 from inferometer.core.frozen import frozen
 from inferometer.core.traffic.lengths import read_text
-from inferometer.core.units import parse_quantity
+from inferometer.core.units import format_quantity, parse_quantity
 from inferometer.known import device as device_named
 from inferometer.known import grid as grid_named
 from inferometer.predict.flags import options_from
@@ -63,7 +63,7 @@ class Region:
         for goal in search.objectives:
             left = goal.limit_s - (self.round_trip_s if goal.metric in _FROM_AFAR else 0.0)
             if left <= 0:
-                way = f"{self.round_trip_s * 1e3:g} ms to its servers and back"
+                way = f"{format_quantity(self.round_trip_s, 's')} to its servers and back"
                 raise DomainError(
                     f"{goal} cannot be met in {self.name}: it is {way}.",
                     remedy="Put servers nearer to the users, or allow more.",

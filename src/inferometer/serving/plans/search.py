@@ -21,6 +21,7 @@ from inferometer.core.traffic.arrivals import Arrivals
 from inferometer.core.traffic.figures import figures_of
 from inferometer.core.traffic.lengths import draw
 from inferometer.core.traffic.traces import part_of, repeated_tokens, scaled
+from inferometer.core.units import format_quantity
 from inferometer.known import device as device_named
 from inferometer.known import model as model_named
 from inferometer.known.engines import engine as engine_named
@@ -553,7 +554,9 @@ def _require_room(question: Question, devices: int) -> None:
         return
     needed = graph.parameters * float(dtype(asked).bits if asked else own_bits(graph)) / 8 / devices
     if needed > float(memory.room):
-        raise DomainError(f"{graph.name} does not fit: {needed / 1e9:.0f} GB of weights on {question.device.name}.")
+        raise DomainError(
+            f"{graph.name} does not fit: {format_quantity(needed, 'B', digits=3)} of weights on {question.device.name}."
+        )
 
 
 def _require_coming(search: PlanSearch, question: Question) -> None:
