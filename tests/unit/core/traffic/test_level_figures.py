@@ -402,4 +402,5 @@ def test_a_trace_is_played_as_it_was():
         [0, 0],
         3,
     )
+    assert len(demand.continues) == 0, "nobody goes on with a talk, so prompts are no talks"
     assert (demand.part(1, 2).pieces, demand.part(1, 2).due_s.tolist()) == ((((1, 5), (2, 1)),), [2.0])
