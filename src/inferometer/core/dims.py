@@ -25,7 +25,7 @@ _OPERATIONS: dict[str, Callable[[Any, Any], Any]] = {
 
 
 class _Arithmetic:
-    """The operators that build expressions. Constants are folded, and ×1 and +0 leave no trace."""
+    """The operators that build expressions. ×1 and +0 leave no trace."""
 
     __slots__ = ()
 
@@ -84,9 +84,6 @@ Dim = int | Symbol | Expression
 
 
 def _combine(operation: str, left: Dim, right: Dim) -> Dim:
-    if isinstance(left, int) and isinstance(right, int):
-        result: int = _OPERATIONS[operation](left, right)
-        return result
     if operation in {"*", "//"} and right == 1:
         return left
     if operation in {"+", "-"} and right == 0:

@@ -52,7 +52,7 @@ class Tensor:
 
     @property
     def symbols(self) -> frozenset[str]:
-        return frozenset().union(*(symbols_in(dim) for dim in self.shape if not isinstance(dim, int)))
+        return frozenset().union(*map(symbols_in, self.shape))
 
 
 @frozen

@@ -100,6 +100,28 @@ def test_a_simulation_is_planned_as_it_was_asked_for(monkeypatch):
     assert traffic.steps == (LoadStep(concurrency=6),)
 
 
+# What the simulation calls those of its keywords that have another name there.
+CALLED = {
+    "duration_s": "duration", "from_s": "from_time", "think_s": "think", "n": "answers", "dp": "ranks",
+    "cold_start_s": "cold_start", "scale_by": "signal", "max_num_seqs": "sequences", "max_num_batched_tokens": "tokens",
+    "kv_blocks": "blocks", "block_size": "block_tokens", "max_model_len": "longest", "max_queue": "queue",
+    "timeout_s": "timeout", "acceptance_spread": "spread", "max_loras": "slots", "slo": "objectives",
+}  # fmt: skip
+
+
+def test_every_keyword_of_a_simulation_arrives_under_its_own_name(monkeypatch):
+    seen = {}
+    monkeypatch.setattr("inferometer.serving.asked.traffic_from", lambda given, _: (seen.update(given), None))
+    monkeypatch.setattr("inferometer.serving.asked.service_plan", lambda *_, **__: None)
+    monkeypatch.setattr("inferometer.serving.simulate.run.simulate", lambda plan: plan)
+    names = [entry.name for entry in inspect.signature(services.simulate).parameters.values()
+             if entry.kind is entry.KEYWORD_ONLY and entry.name not in {"on", "prefix_cache"}]  # fmt: skip
+    given = {name: (f"the {name}",) for name in names}
+    services.simulate("m", on="d", prefix_cache=False, **given)
+    assert {name: seen[CALLED.get(name, name)] for name in names} == given
+    assert seen["no_prefix_cache"] is True
+
+
 def test_a_search_is_asked_as_it_was_asked_for(monkeypatch):
     monkeypatch.setattr("inferometer.serving.plans.search.plan", lambda search, engine: (search, engine))
     options = Options(overlap=0.5)

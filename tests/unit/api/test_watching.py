@@ -4,7 +4,7 @@ import json
 import socket
 import sqlite3
 import threading
-from contextlib import closing, suppress
+from contextlib import closing, nullcontext, suppress
 from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from types import SimpleNamespace
@@ -14,6 +14,7 @@ import pytest
 import inferometer as im
 from inferometer.api import watching
 from inferometer.api.watching import watch
+from inferometer.cli.run import run as run_command
 from inferometer.core.errors import DomainError, PlaceError
 from inferometer.hub.telling import badge_text, tell_alarm, write_badge
 from inferometer.store.recording import recording
@@ -398,3 +399,17 @@ def test_a_server_of_mail_that_refuses_or_hangs_up_is_told_in_a_sentence(answer,
         monkeypatch.setenv("INFEROMETER_SMTP", server.url)
         with pytest.raises(PlaceError, match=words):
             tell_alarm("mailto:team@example.org", an_alarm())
+
+
+@pytest.mark.parametrize(
+    ("state", "ratio", "code"),
+    [("confirmed", 1.2, 1), ("confirmed", 0.8, 0), ("suspected", 1.2, 0), ("steady", None, 0)],
+)
+def test_only_a_run_that_is_slower_for_sure_fails_and_what_stands_out_is_tagged(monkeypatch, state, ratio, code):
+    tagged = []
+    opened = SimpleNamespace(retag=lambda run, add: tagged.append((run, add)))
+    alarm = replace(an_alarm(state=state, ratio=ratio), series={"model": "m", "runtime": "r", "machine": "box"})
+    monkeypatch.setattr("inferometer.api.watching.watch", lambda _run, **_: alarm)
+    monkeypatch.setattr("inferometer.cli.commands.runs.open_chosen", lambda _store: nullcontext(opened))
+    assert run_command(["runs", "watch"]) == code
+    assert [add for _, add in tagged] == ([(f"alarm:{state}",)] if state != "steady" else [])

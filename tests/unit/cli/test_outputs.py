@@ -82,6 +82,38 @@ def test_cases_are_those_of_the_device_and_the_runtime_that_were_asked_for():
         accuracy._select_cases([], None, None)
 
 
+def test_cases_that_cannot_be_judged_are_named_with_their_reason(monkeypatch, capsys):
+    case = SimpleNamespace(device="a", runtime="x")
+    asked = {}
+    monkeypatch.setattr("inferometer.understand.accuracy.cases.read_cases", lambda _folder: [case])
+    monkeypatch.setattr(
+        "inferometer.understand.accuracy.judge.judge_cases",
+        lambda cases, **more: asked.update(more, cases=cases) or ([], ("m1: it is gone", "m2: so is this")),
+    )
+    assert run(["accuracy", "--device", "a", "--priors", "--format", "json"]) == 0
+    assert capsys.readouterr().err.splitlines() == [
+        "inferometer: left out m1: it is gone", "inferometer: left out m2: so is this",
+    ]  # fmt: skip
+    assert (asked["cases"], asked["priors"]) == ([case], True)
+
+
+def test_rows_of_a_table_that_were_not_predicted_are_counted_with_the_commonest_reasons_first(monkeypatch, capsys):
+    left = {"no such device": 2, "no such model": 30, "too large": 7}
+    file = SimpleNamespace(rows=100, groups=[], left=left)
+    judged = SimpleNamespace(name="mine", file=file, asked=61, unmapped=5, set_aside=["a", "b"])
+    plain = SimpleNamespace(
+        name="b", file=SimpleNamespace(rows=61, groups=[], left={}), asked=61, unmapped=0, set_aside=[]
+    )
+    found = {"a.csv": judged, "b.csv": plain}
+    monkeypatch.setattr("inferometer.understand.accuracy.atlas_file.judge_atlas", lambda path, **_: found[path.name])
+    assert run(["accuracy", "--atlas", "a.csv", "b.csv"]) == 0
+    assert capsys.readouterr().err.splitlines() == [
+        "100 rows of mine, 2 lines set aside: 61 predicted, 39 not (5 with a name that nobody here knows):",
+        "     30  no such model", "      7  too large", "      2  no such device",
+        "61 rows of b: 61 predicted, 0 not:",
+    ]  # fmt: skip
+
+
 @pytest.mark.parametrize("words", [("--from-models", "3"), ("a.csv",)])
 def test_a_table_to_judge_needs_to_be_named(words, capsys):
     assert run(["accuracy", *words]) == 2

@@ -15,6 +15,12 @@ def test_a_name_is_suggested_by_its_title_or_alias_and_each_once():
     assert UnknownNameError("grid", "germany", ["de", "fr"], words=words).suggestions == ("de",)
 
 
+def test_names_with_many_words_leave_room_for_the_next():
+    """Four words each: those of the first two names are all nearer than any of the third."""
+    words = {f"abcdef{'x' * far}{number}": name for far, name in enumerate("pqr") for number in range(4)}
+    assert UnknownNameError("grid", "abcdef", "pqr", words=words).suggestions == ("p", "q", "r")
+
+
 def test_a_name_that_has_every_word_of_the_asked_one_comes_before_one_spelt_like_it():
     known = ["nvidia-h200", "nvidia-h100-sxm", "nvidia-h100-pcie", "intel-n100"]
     assert set(UnknownNameError("device", "H100", known).suggestions[:2]) == {"nvidia-h100-sxm", "nvidia-h100-pcie"}

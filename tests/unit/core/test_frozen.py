@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from inferometer.core import frozen as frozen_module
 from inferometer.core.frozen import frozen, later, made_when_read
 
 
@@ -131,12 +132,14 @@ def test_it_is_a_dataclass(box):
     assert not hasattr(made, "__dict__")
 
 
-def test_an_init_is_compiled_once_eight_were_made_without():
-    often, compiled = _made(frozen), []
+def test_an_init_is_compiled_once_eight_were_made_without_and_what_fills_those_is_made_once(monkeypatch):
+    often, compiled, filling = _made(frozen), [], frozen_module._filling
+    asked = []
+    monkeypatch.setattr(frozen_module, "_filling", lambda cls: asked.append(cls) or filling(cls))
     for width in range(9):
         often(width=width)
         compiled.append(inspect.isfunction(vars(often)["__init__"]))
-    assert compiled == [False] * 8 + [True]
+    assert (compiled, asked) == ([False] * 8 + [True], [often])
 
 
 def test_its_signature_is_the_standard_ones_before_and_after_its_first_use():

@@ -168,6 +168,17 @@ def test_open_sizes_without_a_name_are_free_and_ranks_are_not():
         require_fitting(ports, {"a": np.zeros(2, np.float32), "b": np.zeros(7, np.float32)})
 
 
+@pytest.mark.parametrize(("rows", "fits"), [(2, True), (3, False)])
+def test_one_name_of_two_open_sizes_means_that_they_are_equal(rows, fits):
+    ports = (Port(name="a", dtype="float32", shape=("n", 5)), Port(name="b", dtype="float32", shape=("n",)))
+    given = {"a": np.zeros((2, 5), np.float32), "b": np.zeros(rows, np.float32)}
+    if fits:
+        require_fitting(ports, given)
+        return
+    with pytest.raises(DomainError, match=r"'b' must be float32 \[n\], and is float32 \[3\]: n is 2 in another input"):
+        require_fitting(ports, given)
+
+
 def test_the_tokens_that_end_a_text_are_the_generations_before_the_models(tmp_path):
     model = tmp_path / "m.onnx"
 

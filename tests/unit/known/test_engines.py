@@ -227,6 +227,16 @@ def test_the_few_lines_that_rank_an_engine_say_what_its_row_says():
     assert {rank.name for rank in engine_ranks()} == set(rows_of("engines").by_name)
 
 
+def test_each_table_of_numbers_is_read_as_its_own(tmp_path):
+    names = ("passes", "calls", "lone", "tokenwise", "scores", "reference")
+    tables = "".join(f"[engines.abacus.{name}]\nlinear = {2 + place}\n" for place, name in enumerate(names))
+    head = '[sources.s]\ntitle = "S"\ndate = "2026"\norigin = "measured"\n[engines.abacus]\ntitle = "A"\nsource = "s"\n'
+    effects = row(tmp_path, head + tables).effects
+    assert {name: dict(getattr(effects, name)) for name in names} == {
+        name: {"linear": 2 + place} for place, name in enumerate(names)
+    }
+
+
 def test_a_row_may_say_what_an_engine_does_on_one_instruction_set(tmp_path):
     found = row(
         tmp_path,

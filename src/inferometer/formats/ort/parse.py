@@ -70,14 +70,13 @@ class _Parser:
         inputs, outputs = ([infos.get(name, ValueInfo(name=name)) for name in names] for names in ends)
         stored = [self.tensor(entry) for entry in table.tables(0, "stored tensor", most=_MANY)]
         stored += [self._sparse(entry) for entry in table.tables(7, "sparse tensor", most=_MANY)]
-        named = {info.name for info in (*inputs, *outputs)} | {tensor.name for tensor in stored}
         return GraphDef(
             name="",
             nodes=tuple(self._node(entry, depth) for entry in table.tables(2, "node", most=MAX_NODES)),
             initializers=tuple(stored),
             inputs=tuple(inputs),
             outputs=tuple(outputs),
-            infos=tuple(info for name, info in infos.items() if name and name not in named),
+            infos=tuple(info for name, info in infos.items() if name),
         )
 
     def tensor(self, table: FlatTable) -> TensorDef:

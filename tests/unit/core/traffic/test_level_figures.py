@@ -178,6 +178,22 @@ def test_a_queue_that_grows_is_told_from_one_that_does_not():
         assert (figures_of(closed).growing, figures_of(closed).growth_per_s) == (False, None)
 
 
+def test_a_queue_of_several_windows_grows_by_the_mean_of_theirs_and_only_if_it_grows_in_each():
+    """Ten come each second; in the first two windows none leaves, in the third as many as come."""
+    came = [(0.1 * n, None, None, 1, 2, "timeout", None) for n in range(200)]
+    stay = [(20 + 0.1 * n, 20 + 0.1 * n + 0.05, 20 + 0.1 * n + 0.05, 1, 2, "ok", None) for n in range(100)]
+    requests = columns(*came, *stay)
+    spans = (window(0.0, 10.0), window(10.0, 20.0), window(20.0, 30.0))
+    grown, both, all_of_it = (
+        figures_of(Level(name="l", rate_per_s=10.0, requests=requests, windows=some))
+        for some in (spans[:1], spans[:2], spans)
+    )
+    assert grown.growth_per_s == pytest.approx(10.0, rel=0.02)
+    assert both.growth_per_s == pytest.approx(10.0, rel=0.02)
+    assert all_of_it.growth_per_s == pytest.approx(20 / 3, rel=0.02), "and not the middle one"
+    assert (grown.growing, both.growing, all_of_it.growing) == (True, True, False)
+
+
 def test_parts_of_a_round_that_differ_say_by_how_much():
     rows = [(float(n), n + (1.0 if n < 20 else 2.0), n + 3.0, 10, 4, "ok", 1.0) for n in range(40)]
     found = figures_of(
@@ -386,4 +402,5 @@ def test_a_trace_is_played_as_it_was():
         [0, 0],
         3,
     )
+    assert len(demand.continues) == 0, "nobody goes on with a talk, so prompts are no talks"
     assert (demand.part(1, 2).pieces, demand.part(1, 2).due_s.tolist()) == ((((1, 5), (2, 1)),), [2.0])

@@ -6,6 +6,7 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
+from inferometer.engines.base import Kernel
 from inferometer.engines.torch.kernels import align_layers, aligned, kernels_from_rows, map_calls
 from inferometer.engines.torch.trace import TraceRow, rows_by_step
 from unit.engines.torch.documents import eager_step, replayed_step
@@ -26,6 +27,19 @@ def test_a_kernel_has_a_sample_for_each_step():
     assert kernel.samples_s == (1000 * 1e-9, 3000 * 1e-9)
     assert (kernel.name, kernel.kind, kernel.layers) == ("a/aten::mm", "aten::mm", ("a",))
     assert (kernel.unit, kernel.provider, kernel.device_s) == ("cpu", "cpu", None)
+
+
+def test_a_kernel_has_all_that_its_rows_say_and_the_second_of_a_name_its_number():
+    """On the device a row may have several kernels, one after the other, and the host may wait for them."""
+    first = row("mm", device_ns=(4000, 500), waited_ns=200, dtype="bf16", shapes=((2, 3), (3, 4)), layers=("a.q", "a"))
+    again = row("mm", ns=2000, device_ns=(700,))
+    one, two = kernels_from_rows([[first, again], [first]], unit="gpu", provider="cuda:0")
+    assert one == Kernel(
+        name="a/mm", kind="mm", samples_s=(1000 * 1e-9,) * 2, unit="gpu", layers=("a.q", "a"), provider="cuda:0",
+        device_s=(4500 * 1e-9,) * 2, waited_s=(200 * 1e-9,) * 2, dtype="bf16", shapes=((2, 3), (3, 4)),
+    )  # fmt: skip
+    assert (two.name, two.samples_s, two.device_s) == ("a/mm#2", (2000 * 1e-9, 0.0), (700 * 1e-9, 0.0))
+    assert (two.layers, two.waited_s, two.dtype) == (("a",), (0.0, 0.0), None)
 
 
 def test_what_a_step_did_not_run_took_no_time_in_it():

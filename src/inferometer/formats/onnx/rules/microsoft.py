@@ -1,6 +1,7 @@
 """Shapes of ONNX Runtime's own operators (com.microsoft)."""
 
 from collections.abc import Callable
+from dataclasses import replace
 
 from inferometer.formats.onnx import algebra
 from inferometer.formats.onnx.faults import Fault, UnknownShapeError
@@ -142,8 +143,7 @@ def global_pool(call: Call) -> list[Out]:
 def qlinear_concat(call: Call) -> list[Out]:
     """After the result's scale and zero point, each input stands with its own."""
     data = tuple(call.inputs[index] for index in range(2, len(call.inputs), 3))
-    inner = Call(node=call.node, inputs=data, opset=call.opset, notes=call.notes, read=call.read)
-    return [Out(out.shape, out.dtype) for out in concatenate(inner)]
+    return [Out(out.shape, out.dtype) for out in concatenate(replace(call, inputs=data))]
 
 
 def cdist(call: Call) -> list[Out]:

@@ -72,7 +72,6 @@ def flatten(call: Call) -> list[Out]:
     axis = call.integer("axis", 1)
     if not -len(shape) <= axis <= len(shape):
         raise Fault(f"axis {axis} of a tensor of {len(shape)} dimensions")
-    axis = axis + len(shape) if axis < 0 else axis
     return [Out((algebra.product(shape[:axis]), algebra.product(shape[axis:])), call.dtype(0))]
 
 
