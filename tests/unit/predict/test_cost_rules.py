@@ -11,6 +11,7 @@ from inferometer.core.binding import Binding
 from inferometer.core.dims import Symbol
 from inferometer.core.errors import DomainError
 from inferometer.core.graph import Block, Graph, Op, Tensor
+from inferometer.predict.headline import with_own_steps
 from inferometer.predict.memory.inventory import inventory
 from inferometer.predict.options import Battery, EnergyCosts, HostCosts, Hosting, Offload, Options, Speculative
 from inferometer.predict.price.step import StepPrice
@@ -136,3 +137,9 @@ def test_an_inventory_knows_the_parameters_before_the_sizes():
     stretched = linear("l", *fixed.weights, weight("v", Symbol("rows"), 4))
     graph = replace(graph, blocks=(Block(name="b", ops=(stretched,)),))
     assert [layer.parameters for layer in inventory(graph, Binding(sizes={"rows": 2})).layers] == [24]
+
+
+def test_a_pipeline_takes_its_own_steps_where_none_are_asked_for():
+    plain, pipeline = (Graph(name="noise", blocks=(), metadata=own) for own in ({}, {"steps": 20}))
+    assert [with_own_steps(of, Options()).steps for of in (plain, pipeline)] == [None, 20]
+    assert [with_own_steps(of, Options(steps=7)).steps for of in (plain, pipeline)] == [7, 7]

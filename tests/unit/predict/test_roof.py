@@ -133,7 +133,7 @@ def test_only_this_machine_can_be_measured():
 
 
 def test_the_best_of_several_counts_and_says_how(monkeypatch):
-    ticks = iter(range(10_000))
+    ticks = iter(range(1000, 11_000))
     found = measured_roof("m", clock=lambda: float(next(ticks)), share_s=0.0, load=lambda: 0.6)
     assert found.busy
     assert float(found.peaks["f32"]) == 2 * 1536**3  # each run takes one tick
@@ -172,7 +172,7 @@ def test_it_is_measured_until_two_readings_agree_and_is_busy_where_none_do(monke
     ],
 )
 def test_what_others_used_of_the_machine_is_not_counted(others, own, seconds):
-    now = [0.0]
+    now = [1000.0]
 
     def work():
         now[0] += 4.0
@@ -241,7 +241,7 @@ def test_every_byte_is_copied_by_as_many_threads_as_there_are_cpus(threads, monk
     monkeypatch.setattr(
         "inferometer.predict.basis.roof.np.copyto", lambda target, source: copied.append((target, source))
     )
-    ticks = iter(range(100))
+    ticks = iter(range(1000, 1100))
     rate = copy_bytes_per_s(clock=lambda: float(next(ticks)), seconds=0.0, threads=threads, nbytes=800)
     runs = 4  # one to warm up
     assert (rate, len(copied)) == (1600.0, runs * threads)

@@ -423,7 +423,7 @@ def test_events_are_read_once_as_they_are_written_and_half_a_line_is_waited_for(
 
 
 def test_progress_of_a_stage_is_written_a_quarter_of_a_second_apart(tmp_path):
-    now = [0.0]
+    now = [1000.0]
     log = EventLog(tmp_path / "events.jsonl", "j", now=lambda: now[0])
     for at, share in ((10.0, -1.0), (10.24, 0.5), (10.25, 0.5), (10.3, 0.5)):
         now[0] = at

@@ -185,12 +185,12 @@ def test_a_batch_is_no_more_than_there_are_jobs(waiters, wishes, batch, monkeypa
 
 
 def test_leases_are_looked_after_every_second_and_old_events_dropped_every_hour(monkeypatch):
-    now = [0.0]
+    now = [1000.0]
     monkeypatch.setattr(desk.time, "monotonic", lambda: now[0])
     fleet = Fleet()
     dispatcher = desk.Dispatcher(fleet)
     for moment in (0.9, 1.0, 1.9, 2.0, 3599.9, 3600.0):
-        now[0] = moment
+        now[0] = 1000.0 + moment
         asyncio.run(dispatcher._round())
     assert fleet.rounds == ["looked after"] * 3 + ["tidied"]
 
@@ -339,7 +339,7 @@ def test_looks_at_the_devices_are_seconds_apart(monkeypatch):
     monkeypatch.setattr(forecasting.time, "monotonic", lambda: now[0])
     mine, asked = forecaster([device(facts={"device": {"x": 1}})])
     for moment, looks in ((100.0, 1), (102.0, 1), (102.1, 2), (103.0, 2)):
-        now[0] = moment
+        now[0] = 1000.0 + moment
         mine._likely(Wanted(), "p")
         assert len(asked) == looks
     mine._likely(Wanted(), "q")

@@ -40,13 +40,13 @@ def journal(folder, name):
 
 
 def test_what_an_engine_leaves_of_its_share_goes_to_those_after_it():
-    now = [0.0]
+    now = [1000.0]
     shares = []
     for name, share_s in here.shares_of_budget(("quick", "slow", "last"), 600.0, lambda: now[0]):
         shares.append((name, share_s))
         now[0] += 12.0 if name == "quick" else share_s
     assert shares == [("quick", 200.0), ("slow", 294.0), ("last", 294.0)]
-    assert now[0] == 600.0
+    assert now[0] == 1600.0
 
 
 def test_an_engine_whose_turn_comes_too_late_has_none():

@@ -45,7 +45,7 @@ def test_what_cannot_be_told_from_the_level_below_is_left_out():
 
 @pytest.mark.parametrize("threads", [1, 2])
 def test_a_stream_is_all_bytes_over_the_shortest_turn(threads: int):
-    ticks = count()
+    ticks = count(1000)
     found = stream_bytes_per_s(16_000_000, threads=threads, clock=lambda: 0.1 * next(ticks))
     assert found == pytest.approx(16_000_000 / 0.1, rel=0.01)
 
@@ -67,7 +67,7 @@ def test_a_reading_is_told_and_gives_no_level_a_rate(tmp_path: Path):
 
 
 def test_storage_is_read_past_the_cache_or_not_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    ticks = count()
+    ticks = count(1000)
     found = read_bytes_per_s(tmp_path, clock=lambda: 0.5 * next(ticks), nbytes=1 << 20)
     assert found in {None, (1 << 20) / 0.5}
     assert list(tmp_path.iterdir()) == [], "the file is gone"

@@ -116,7 +116,7 @@ def PACE_OF_NOTHING():  # noqa: N802 - a pace at which everything takes a tick
 
 class Steady:
     def __init__(self):
-        self.now = 0.0
+        self.now = 1000.0
 
     def __call__(self):
         self.now += 1e-3

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 class Clocks:
     def __init__(self) -> None:
-        self.now = 0.0
+        self.now = 1000.0
 
     def pace(self) -> MachinePace:
         def piece(rounds: int) -> None:

@@ -11,9 +11,11 @@ import pytest
 
 from inferometer import predict
 from inferometer.core.errors import DomainError, InferometerError, UnknownNameError
+from inferometer.core.graph import is_generative
 from inferometer.core.workload import Workload
 from inferometer.predict.answer import predict_graph
 from inferometer.predict.options import HostCosts, Hosting, Options
+from inferometer.predict.request import completed, decode_context, last_tokens
 from inferometer.predict.sweep import Rows, answer, evaluate, grid, group, run_study, serving, study_of, sweep
 from inferometer.predict.sweep.answer import _fits
 from inferometer.predict.sweep.engines import _in_order, _process_count, spread_over
@@ -22,6 +24,7 @@ from inferometer.predict.sweep.grid import Sizes, _tiles
 from inferometer.predict.sweep.rows import parse_condition
 from inferometer.predict.sweep.sinks import discard, partial_of
 from inferometer.predict.sweep.table import table_of
+from inferometer.predict.sweep.workloads import asked_of
 from inferometer.predict.sweep.write import Journal, Progress, SweepProgress, _add, fingerprint
 from unit.predict.sweep.studies import device, graph, small
 
@@ -386,6 +389,32 @@ def test_beyond_a_window_every_model_that_makes_tokens_says_so_once():
     assert study(runtimes=["vllm"], prompt=[16], generate=[8]).window_notes() == ()
     assert "150000 were" in study(runtimes=["vllm"], prompt=[16], context=[7, 150_000]).window_notes()[0]
     assert study(runtimes=["ideal"], prompt=[200_000]).window_notes() == ()  # it refuses those rows
+
+
+WINDOWS = (1, 2, 3, 40, 300, 1023, 1024, 1025, 4096, None)
+LENGTHS = {"prompt": (None, 1, 7, 200), "generate": (None, 0, 1, 3, 90), "context": (None, 5, 250)}
+
+
+@pytest.mark.parametrize("name", ["llama-3.2-1b", "t5-small", "whisper-tiny", "bert-base", "resnet50"])
+@pytest.mark.parametrize("window", WINDOWS)
+def test_what_is_left_open_is_filled_in_as_for_one_prediction(name, window):
+    """The two that fill it in, point by point: for all rows at once, and for one."""
+    of = replace(graph(name), context_limit=window)
+    asked = asked_of(of, Sizes(batch=(1,), **LENGTHS), Options())
+    lengths = {name: np.broadcast_to(getattr(asked, name), asked.shape)[0] for name in LENGTHS}
+    contexts = [np.broadcast_to(each, asked.shape)[0] for each in (asked.step_context, asked.last_context)]
+    for place in np.ndindex(asked.shape[1:]):
+        given = {name: values[at] for (name, values), at in zip(LENGTHS.items(), place, strict=True)}
+        try:
+            one = completed(of, Workload(**given), Options())
+        except DomainError:
+            assert any(np.broadcast_to(each, asked.shape)[0][place] is not None for each in asked.reasons)
+            continue
+        found = {name: None if np.isnan(each[place]) else each[place] for name, each in lengths.items()}
+        assert found == {name: getattr(one, name) for name in LENGTHS}
+        if is_generative(of):
+            # the last step finds all tokens but the one that it writes
+            assert [each[place] for each in contexts] == [decode_context(of, one), last_tokens(of, one) - 1]
 
 
 # What is swept: the model, and two sweeps that differ in one thing. Sizes differ too, so that no answer is kept whole.
