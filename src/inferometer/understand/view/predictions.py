@@ -47,7 +47,9 @@ _RUNGS = columns("phase", Column(key="rung", heading="who says so"), "origin",
 _WHY = columns(Column(key="name", heading="op"), "count", "time_s", "share", "low_s", "high_s",
                Column(key="rung", heading="who says so"))  # fmt: skip
 _COMPARED = columns(
-    "model", "device", "runtime", "weights", "latency_s", "inputs_per_s", "ttft_s", "tpot_s", "tokens_per_s",
+    "model", "device", Column(key="runtime", heading="runtime", aside=True), "weights",
+    "latency_s", Column(key="inputs_per_s", heading="inputs/s", unit="1", aside=True), "ttft_s", "tpot_s",
+    Column(key="tokens_per_s", heading="tokens/s", unit="1", aside=True),
     "real_time_factor", "peak_memory_bytes", "fits", "energy_j", "usd_per_million_tokens",
     "usd_per_million_inferences", "co2e_g", "sustained_s", "battery_s", "inferences_per_charge", "frame_headroom",
     "error",

@@ -24,8 +24,9 @@ if TYPE_CHECKING:
 _DRAWN = {"table", "md"}
 _RUNS = columns(
     Column(key="id", heading="run"),
-    "created", "status", "name", "model", "device", "machine", "runtime", "latency_s",
-    Column(key="ttft_s", heading="TTFT", unit="s"),
+    Column(key="created", heading="created", aside=True), "status", "name", "model", "device",
+    Column(key="machine", heading="machine", aside=True), Column(key="runtime", heading="runtime", aside=True),
+    "latency_s", Column(key="ttft_s", heading="TTFT", unit="s"),
     Column(key="tpot_s", heading="TPOT", unit="s"),
     "tokens_per_s", "peak_memory_bytes", "disturbed", "verified", "tags", "project", "kind", "author", "batch",
     "precision", "threads", "workload", "note",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
 from inferometer.core.units import counted, format_capacity, format_number, format_quantity
@@ -210,6 +210,11 @@ _PLAN = (
     Column(key="tpot_p95_s", heading="TPOT p95", unit="s"),
     Column(key="why", heading="why"),
 )
+# On a narrow terminal the limits of the engine's command line give way to what a plan costs.
+_PLANS = tuple(
+    replace(column, aside=True) if column.key in {"max_num_seqs", "max_num_batched_tokens", "watts"} else column
+    for column in _PLAN
+)
 _REGIONS = (
     Column(key="name", heading="region"),
     Column(key="rate_per_s", heading="requests/s", unit="1"),
@@ -241,12 +246,12 @@ _EDGE = (
 
 
 def plan_table(document: Mapping[str, Any]) -> ReportTable:
-    return _table(_PLAN, document)
+    return _table(_PLANS, document)
 
 
 def device_table(document: Mapping[str, Any]) -> ReportTable:
     """The best plan of each device."""
-    return _table(_PLAN, {"plans": document.get("by_device") or ()})
+    return _table(_PLANS, {"plans": document.get("by_device") or ()})
 
 
 def front_table(document: Mapping[str, Any]) -> ReportTable:

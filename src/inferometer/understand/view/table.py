@@ -14,7 +14,8 @@ class Column:
 
     `unit` turns a number into text with a prefix; `exact` shows every digit instead; `capacity` counts as memory makers
     do; `share` shows a fraction in percent, and `signed` one that may fall. JSON and CSV have the plain number.
-    `letters` is how much of a name a terminal has room for; pages and files have all of it.
+    `letters` is how much of a name a terminal has room for; pages and files have all of it. A column that stands
+    `aside` is the first to go where a terminal is too narrow for all.
     """
 
     key: str
@@ -26,6 +27,7 @@ class Column:
     share: bool = False
     signed: bool = False
     letters: int | None = None
+    aside: bool = False
 
     @property
     def numeric(self) -> bool:

@@ -11,10 +11,10 @@ from itertools import zip_longest
 from typing import TYPE_CHECKING
 
 from inferometer.core import settings
-from inferometer.understand.view.table import ReportTable, cell_text
+from inferometer.understand.view.table import Column, ReportTable, cell_text
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Collection, Iterable, Sequence
 
     from inferometer.understand.view.cards import Card
 
@@ -84,20 +84,22 @@ def _wrapped(text: str, width: int) -> list[str]:
 
 def draw_table(table: ReportTable) -> str:
     """Aligned columns under a rule."""
-    cells = [
-        [_cut(plain_text(cell_text(column, row.get(column.key))), column.letters) for column in table.columns]
-        for row in table.rows
+    texts = [
+        [column.heading]
+        + [_cut(plain_text(cell_text(column, row.get(column.key))), column.letters) for row in table.rows]
+        for column in table.columns
     ]
-    right = [column.numeric for column in table.columns]
-    headings = [column.heading for column in table.columns]
-    widths = _fitted([list(texts) for texts in zip(headings, *cells, strict=True)], right)
-    head = _lines(headings, widths, right)
-    rule = "─" * _total(widths)
-    body = [line for row in cells for line in _lines(row, widths, right)]
+    widths = _fitted(texts, table.columns)
+    right = [table.columns[index].numeric for index in widths]
+    head, *lines = [
+        _lines(row, [*widths.values()], right) for row in zip(*(texts[index] for index in widths), strict=True)
+    ]
+    rule = "─" * _total(widths.values())
+    body = [line for row in lines for line in row]
     notes = [table.note] if table.note else []
     notes += [f"{table.left}: --format json lists all of them."] if table.left else []
-    if len(widths) < len(table.columns):
-        notes.append(f"Hidden, as the terminal is too narrow: {', '.join(headings[len(widths) :])}.")
+    if hidden := [column.heading for index, column in enumerate(table.columns) if index not in widths]:
+        notes.append(f"Hidden, as the terminal is too narrow: {', '.join(hidden)}.")
     title = [_bold(table.title)] if table.title else []
     return "\n".join([*title, *map(_bold, head), rule, *body, *notes])
 
@@ -110,28 +112,30 @@ def _cut(name: str, most: int | None) -> str:
     return f"{name[:head]}…{name[head + 1 - most :]}"
 
 
-def _total(widths: list[int]) -> int:
+def _total(widths: Collection[int]) -> int:
     return sum(widths) + len(_GAP) * (len(widths) - 1)
 
 
-def _fitted(columns: list[list[str]], right: list[bool]) -> list[int]:
-    """Widths of the columns that fit: text gives way, down to a few words; then columns go, from the last.
+def _fitted(texts: list[list[str]], columns: Sequence[Column]) -> dict[int, int]:
+    """Widths of the columns that fit, by number: text gives way, down to a few words; then columns go.
 
-    The first column is the name by which a row is asked for again: it stays whole.
+    Those that stand aside go first, and each kind from the last. The first column is the name by which a row is asked
+    for again: it stays whole.
     """
-    widths = [max(map(len, column)) for column in columns]
+    widths = {index: max(map(len, column)) for index, column in enumerate(texts)}
     for index in sorted(range(1, len(widths)), key=widths.__getitem__, reverse=True):
-        surplus = _total(widths) - _width()
-        if surplus > 0 and not right[index]:
+        surplus = _total(widths.values()) - _width()
+        if surplus > 0 and not columns[index].numeric:
             widths[index] = max(widths[index] - surplus, min(widths[index], _LEAST_COLUMN))
-    while _total(widths) > _width() and len(widths) > 1:
-        widths.pop()
+    for index in sorted(range(1, len(columns)), key=lambda index: (not columns[index].aside, -index)):
+        if _total(widths.values()) <= _width():
+            break
+        del widths[index]
     return widths
 
 
-def _lines(row: list[str], widths: list[int], right: list[bool]) -> list[str]:
+def _lines(row: Sequence[str], widths: Sequence[int], right: Sequence[bool]) -> list[str]:
     """A row, wrapped where a cell is wider than its column."""
-    row, right = row[: len(widths)], right[: len(widths)]  # what did not fit is left out
     lines: Iterable[Sequence[str]] = [row]
     if any(len(cell) > width or "\n" in cell for cell, width in zip(row, widths, strict=True)):
         lines = zip_longest(*map(_wrapped, row, widths), fillvalue="")

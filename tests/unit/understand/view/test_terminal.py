@@ -65,6 +65,20 @@ def test_columns_that_do_not_fit_are_named(width):
     assert draw_table(TABLE).splitlines()[-1] == "Hidden, as the terminal is too narrow: power."
 
 
+def test_columns_that_stand_aside_go_before_the_last(width):
+    words = ("name", "engine", "time", "made")
+    table = ReportTable(
+        columns=tuple(Column(key=key, heading=key * 3, exact=True, aside=key == "engine") for key in words),
+        rows=({"name": 1, "engine": 2, "time": 3, "made": 4},),
+    )
+    width(40)
+    assert draw_table(table).splitlines()[0].split() == ["namenamename", "timetimetime", "mademademade"]
+    assert draw_table(table).splitlines()[2].split() == ["1", "3", "4"]
+    assert draw_table(table).endswith("Hidden, as the terminal is too narrow: engineengineengine.")
+    width(30)
+    assert draw_table(table).splitlines()[2].split() == ["1", "3"]
+
+
 FACTS = [
     ("first token", "9.919 ms", "7.083 ms to 14.14 ms, 2.1 × its floor, bound by compute"),
     ("a note", "a value of many words that goes on for longer than half a terminal is wide", ""),
@@ -156,7 +170,8 @@ def test_a_checklist_is_laid_out_to_the_letter(width):
 
 def test_columns_give_way_from_the_widest_and_go_from_the_last(width):
     def fitted(columns, right=None):
-        return terminal._fitted([["x" * count] for count in columns], right or [False] * len(columns))
+        kinds = [Column(key="a", heading="a", exact=exact) for exact in right or [False] * len(columns)]
+        return [*terminal._fitted([["x" * count] for count in columns], kinds).values()]
 
     width(60)
     assert fitted([10, 20, 26]) == [10, 20, 26], "60 with the gaps between them"
