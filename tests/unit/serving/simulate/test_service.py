@@ -11,11 +11,12 @@ from inferometer.core.errors import DomainError
 from inferometer.core.served import Objective
 from inferometer.core.traffic.arrivals import Arrivals
 from inferometer.core.traffic.demand import Demand, Sharing, class_of
+from inferometer.core.traffic.figures import figures_of
 from inferometer.core.traffic.lengths import Lengths
 from inferometer.known import link as link_named
 from inferometer.predict.ask import ask
 from inferometer.predict.options import Options, Speculative
-from inferometer.predict.served.question import served
+from inferometer.predict.served.question import served, serving_answer
 from inferometer.serving.load.plan import LoadPlan, LoadStep
 from inferometer.serving.simulate import run as running
 from inferometer.serving.simulate import source as requesting
@@ -616,3 +617,28 @@ def test_loads_that_a_search_adds_are_simulated_in_their_turn_and_told_by_load(m
     levels, figures = running.simulate(SimpleNamespace(answers=1, traffic=traffic))
     assert levels == ((1.0, 1), *((2.0**added, 1 + added) for added in range(1, most + 1)), (64.0, 0))
     assert figures == [load for load, _ in levels]
+
+
+@pytest.mark.parametrize(
+    ("model", "engine", "users", "prompt", "generate"),
+    [
+        ("llama-3.1-8b", "vllm", 8, 512, 128),
+        ("llama-3.1-8b", "vllm", 48, 512, 128),
+        ("llama-3.1-8b", "sglang", 48, 1024, 200),
+        ("llama-3.1-8b", "vllm", 1, 32_000, 16),  # the prompt is nearly all of it
+    ],
+)
+def test_the_closed_form_of_users_says_what_their_simulation_settles_to(model, engine, users, prompt, generate):
+    """Lengths vary, so that places do not stay in step: those that do read all of their prompts together."""
+    question = ask(model, on="nvidia-h100-sxm", runtime=engine, prompt=prompt, generate=generate)
+    closed = serving_answer(question, users)
+    lengths = {
+        "prompt": Lengths(kind="uniform", mean=prompt, low=prompt / 2, high=1.5 * prompt),
+        "generate": Lengths(kind="uniform", mean=generate, low=generate / 2, high=1.5 * generate),
+    }
+    traffic = LoadPlan(url="", steps=(LoadStep(concurrency=users),), requests=max(120, 12 * users), **lengths)
+    found = figures_of(running.simulate(SimulationPlan(question=question, traffic=traffic)).served.levels[0])
+    assert closed.tpot_s == pytest.approx(found.tpot_s.mean, rel=0.04)
+    # What clients saw around a first token is in the closed form alone, and the first wave in which all begin at once.
+    assert closed.tokens_per_s == pytest.approx(found.output_tokens_per_s, rel=0.12)
+    assert closed.ttft_s > 0.9 * found.ttft_s.mean
