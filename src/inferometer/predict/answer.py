@@ -17,7 +17,7 @@ from inferometer.core.device import Device
 from inferometer.core.engine import RuntimeEffects
 from inferometer.core.errors import DomainError
 from inferometer.core.finding import Finding
-from inferometer.core.frozen import frozen
+from inferometer.core.frozen import frozen, later, made_when_read
 from inferometer.core.kept import Kept
 from inferometer.core.profile import DeviceFacts, Headline, Phase, Profile, Provenance
 from inferometer.core.request import phase_repeats
@@ -163,6 +163,9 @@ class _Start:
     reserve_bytes: float
 
 
+made_when_read(_Start, "price")  # sizes that cannot be are refused before a price that is not known
+
+
 def _start(ready: ReadyGraph, device: Device, effects: RuntimeEffects, parallel: Parallel, options: Options) -> _Start:
     site = site_of(device, ready.graph, parallel, options)
     load, notes = load_phase(ready, device, site, options)
@@ -171,7 +174,7 @@ def _start(ready: ReadyGraph, device: Device, effects: RuntimeEffects, parallel:
         site=site,
         phases=tuple([each for each in phases if each is not None]),
         notes=(*notes, *energy_notes(device, site)),
-        price=hourly_price(device, parallel.devices, options.place),
+        price=later(lambda: hourly_price(device, parallel.devices, options.place)),
         capacity_bytes=capacity_of(device, ready.residency.weights_bytes),
         reserve_bytes=reserve_of(effects, device),
     )

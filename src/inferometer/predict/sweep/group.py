@@ -240,7 +240,8 @@ class Group:
         single = query == 1  # as `phases.rated` has it
         found = self._phase("decode" if single.all() else "prefill", query=query, context=done, first=True)
         if single.any() and not single.all():
-            found = found.where(~single, self._phase("decode", query=query, context=done, first=True))
+            alone = self._phase("decode", query=np.ones((1,) * single.ndim), context=done, first=True)
+            found = found.where(~single, alone)
         if encodes:
             found = found.after(self._phase("prefill", query=query, context=done, once=True, first=True))
         if host.tokenise_s_per_token is not None:
@@ -286,8 +287,9 @@ class Group:
         found = np.empty((len(residencies), *shape))
         # Batches in strips, so that a million points do not stand in memory once for every part of the sum.
         height = max(1, _CELLS // prod(shape[1:]))
-        for passing in {id(each.passing): each.passing for each in residencies}.values():
-            members = which == id(passing)
+        passings = {id(each.passing): each.passing for each in residencies}
+        for passing in passings.values():
+            members = which == id(passing) if len(passings) > 1 else slice(None)  # a mask takes several times as long
             for top in range(0, shape[0], height):
                 batches = slice(top, top + height)
                 piece = {name: value[batches] if name == "batch" else value for name, value in sizes.items()}

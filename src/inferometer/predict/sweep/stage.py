@@ -51,10 +51,16 @@ class SweepStage:
         return SweepStage(**{name: None if value is None else change(value) for name, value in found.items()})
 
     def where(self, chosen: Any, other: SweepStage) -> SweepStage:
-        """Its own numbers where chosen, else the other's."""
+        """Its own numbers where chosen, else the other's, which are written into its own where those have room."""
+
+        def put(own: Any, its: Any) -> Any:
+            if np.broadcast_shapes(own.shape, its.shape, chosen.shape) != own.shape:
+                return np.where(chosen, own, its)
+            np.copyto(own, its, where=~chosen)
+            return own
+
         found = {entry.name: (getattr(self, entry.name), getattr(other, entry.name)) for entry in fields(self)}
-        return SweepStage(**{name: None if own is None else np.where(chosen, own, its)
-                             for name, (own, its) in found.items()})  # fmt: skip
+        return SweepStage(**{name: None if own is None else put(own, its) for name, (own, its) in found.items()})
 
     def scaled(self, times: float) -> SweepStage:
         return replace(self, seconds=times * self.seconds, energy_j=times * self.energy_j)
