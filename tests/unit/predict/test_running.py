@@ -358,7 +358,6 @@ def test_this_machine_is_its_gpu_where_no_engine_says_otherwise(gpu_server):
     assert device_for("local", ["llamacpp", "torch-eager"]).name == "nvidia-h200"
 
 
-<<<<<<< HEAD
 @pytest.mark.parametrize("weights", ["q4_0", "q8_0"])
 def test_what_a_cpu_takes_to_choose_a_token_is_a_part_of_its_step(weights):
     asked = {
@@ -372,10 +371,10 @@ def test_what_a_cpu_takes_to_choose_a_token_is_a_part_of_its_step(weights):
     assert decode.parts["sample"] == pytest.approx(49_152 * 3.3e-9)
     assert sum(decode.parts.values()) == pytest.approx(decode.time_s)
     assert sum(op.time_s for op in decode.ops) <= decode.time_s
-=======
+
+
 @pytest.mark.parametrize(("weights", "told"), [(None, True), ("i8", False), ("i4", False)])
 def test_weights_that_an_engine_makes_by_itself_are_told_of_where_nobody_asked_for_them(weights, told):
     notes = engine_notes(ask("llama-3.2-1b", on="rockchip-rk3588-npu", runtime="rkllm", weights=weights))
     said = "Weights are in i8, as models are made for Rockchip RKLLM; --weights asks for others."
     assert notes == ((said,) if told else ())
->>>>>>> sharp2
