@@ -20,6 +20,7 @@ from inferometer.known.engines import (
     read_engine,
     require_effects,
     runtime_effects,
+    serving_engine,
 )
 from inferometer.known.files import rows_of
 from inferometer.predict.ask import model_graph
@@ -225,6 +226,11 @@ def test_the_few_lines_that_rank_an_engine_say_what_its_row_says():
         described = engine(rank.name)
         assert (rank.opens, rank.rank, rank.first_for) == (described.opens, described.rank, described.first_for)
     assert {rank.name for rank in engine_ranks()} == set(rows_of("engines").by_name)
+
+
+def test_who_serves_where_nobody_is_named_is_the_one_engine_that_says_so():
+    assert serving_engine() == "vllm"
+    assert [each.name for each in engine_ranks() if "served" in each.first_for] == ["vllm"]
 
 
 def test_each_table_of_numbers_is_read_as_its_own(tmp_path):
