@@ -308,9 +308,10 @@ def print_taken_in(
     """Take in archives of runs, or documents of runs or profiles; a name and tags are added to what they say."""
     from inferometer.store.names import valid_name
 
-    for kind, text in (("run", name), *(("tag", tag) for tag in tags)):
-        if text:
-            valid_name(kind, text)  # before anything is stored
+    if name:
+        valid_name("run", name)
+    for tag in tags:  # all of it before anything is stored
+        valid_name("tag", tag)
     with open_chosen(store, create=True) as opened:
         taken = [opened.import_(file, project=project, new_id=new_id) for file in files]
         for run in taken:
