@@ -309,8 +309,8 @@ def print_taken_in(
     from inferometer.store.names import valid_name
 
     if name:
-        valid_name("run", name)  # before anything is stored, as the tags
-    for tag in tags:
+        valid_name("run", name)
+    for tag in tags:  # all of it before anything is stored
         valid_name("tag", tag)
     with open_chosen(store, create=True) as opened:
         taken = [opened.import_(file, project=project, new_id=new_id) for file in files]
