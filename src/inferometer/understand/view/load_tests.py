@@ -138,7 +138,8 @@ def trace_card(trace: RequestTrace) -> Card:
     rate = known["requests_per_s"]
     what, per_s = ("sessions", rate and rate * trace.first_turns / len(trace)) if trace.after else ("requests", rate)
     if rate:
-        comes = f"{per_s:.3g} {what}/s in {known['seconds']:,.3g} s"
+        whole = known["seconds"]
+        comes = f"{per_s:.3g} {what}/s in {whole:,.0f} s" if whole >= 10 else f"{per_s:.3g} {what}/s in {whole:.2g} s"
     else:
         comes = "all begin at once" if trace.is_timed else "it does not say when: --rate says it"
     text = "Four letters were counted as a token: the file has texts and no numbers." if trace.estimated else None
