@@ -203,8 +203,7 @@ def _computed(study: Study, engine: str) -> Rows:
 
 
 def _write(study: Study, out: Path, engine: str, *, resume: bool) -> None:
-    from inferometer.predict.sweep import stream
-    from inferometer.predict.sweep.write import journal_of
+    from inferometer.predict.sweep import journal_of, stream
 
     try:
         with progress_line(_progress_text) as progress:

@@ -17,12 +17,12 @@ if TYPE_CHECKING:
     from inferometer.predict.sweep.rows import Condition, Rows, RowSource, parse_condition
     from inferometer.predict.sweep.run import run_study, sweep
     from inferometer.predict.sweep.spec import Spec, parse_axis, parse_spec
-    from inferometer.predict.sweep.write import Progress, Written, stream
+    from inferometer.predict.sweep.write import Progress, Written, journal_of, stream
 
 __all__ = [
     "AXES", "COLUMNS", "DETAILS", "ENGINES", "Condition", "Progress", "RowSource", "Rows", "Saved", "Spec", "Study",
-    "Written", "begun_study", "parse_axis", "parse_condition", "parse_spec", "read_rows", "run_study", "stream",
-    "study_of", "sweep",
+    "Written", "begun_study", "journal_of", "parse_axis", "parse_condition", "parse_spec", "read_rows", "run_study",
+    "stream", "study_of", "sweep",
 ]  # fmt: skip
 
 __getattr__ = attributes(__name__, {
@@ -34,5 +34,5 @@ __getattr__ = attributes(__name__, {
     "inferometer.predict.sweep.rows": ("Condition", "Rows", "RowSource", "parse_condition"),
     "inferometer.predict.sweep.run": ("run_study", "sweep"),
     "inferometer.predict.sweep.spec": ("Spec", "parse_axis", "parse_spec"),
-    "inferometer.predict.sweep.write": ("Progress", "Written", "stream"),
+    "inferometer.predict.sweep.write": ("Progress", "Written", "journal_of", "stream"),
 })  # fmt: skip
