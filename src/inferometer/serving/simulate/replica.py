@@ -218,8 +218,7 @@ class Replica:
         waiting = len(self.waiting)
         if self._passes or waiting == 1:
             self.is_blocked = False
-        if waiting > self.most_waiting:  # noqa: PLR1730 - and not `max`: most of what a step costs here is calls
-            self.most_waiting = waiting
+        self.most_waiting = max(self.most_waiting, waiting)
 
     def _insert(self, request: SimulatedRequest) -> None:
         waiting, priority = self.waiting, request.priority
@@ -381,10 +380,8 @@ class Replica:
         used = pool.blocks - pool.free
         self.sequence_s += running * whole
         self.block_s += used * whole
-        if used > self.most_blocks:  # noqa: PLR1730 - as above
-            self.most_blocks = used
-        if running > self.most_running:  # noqa: PLR1730 - as above
-            self.most_running = running
+        self.most_blocks = max(self.most_blocks, used)
+        self.most_running = max(self.most_running, running)
         if count := self.decoding:
             if self._fall:
                 self._ratio = max(self.rules.estimate_least, self._ratio - steps * self._fall)
