@@ -64,6 +64,11 @@ def test_every_command_is_documented(command):
 
 
 @pytest.mark.parametrize("group", GROUPS)
+def test_every_plug_in_group_is_declared_and_documented(group):
+    assert group in PROJECT["project"]["entry-points"]
+    assert f"## `{group}`" in text_of("docs/plugins.md")
+
+
 def options_of(command, context):
     """Every option of a command and of those below it."""
     known = {option for parameter in command.params for option in (*parameter.opts, *parameter.secondary_opts)}
@@ -87,11 +92,6 @@ def test_options_that_a_page_or_a_docstring_gives_a_command_are_there():
             seen += len(options)
     assert missing == []
     assert seen > 500
-
-
-def test_every_plug_in_group_is_declared_and_documented(group):
-    assert group in PROJECT["project"]["entry-points"]
-    assert f"## `{group}`" in text_of("docs/plugins.md")
 
 
 def test_no_group_is_declared_that_is_not_known():

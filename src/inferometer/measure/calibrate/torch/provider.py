@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 
 from inferometer.core.errors import EngineError
 from inferometer.core.frozen import frozen
-from inferometer.core.units import format_quantity
 from inferometer.measure.calibrate.fitting.points import OpPoint, overhead
 from inferometer.measure.calibrate.run import CandidateResult, CandidateSource, ProbeCandidate, Together
 from inferometer.measure.calibrate.torch.kernels import SIZES, Kernels, KernelSizes, torch_dtype
@@ -179,7 +178,7 @@ def others_on(torch: Any, run: Callable[..., Any] = subprocess.run) -> str | Non
     free, total = torch.cuda.mem_get_info()
     foreign = total - free - torch.cuda.memory_reserved()
     if foreign > _CONTEXT_BYTES:
-        return f"others hold {format_quantity(foreign, 'B', digits=3)} of the GPU's memory"
+        return f"others hold {foreign / 1e9:.1f} GB of the GPU's memory"
     tool = which("nvidia-smi")
     if tool is None:
         return None
