@@ -102,9 +102,11 @@ def predicted_again(row, on):
     sizes = {name: row[name] for name in ("batch", "prompt", "generate", "image") if name in row}
     asked = {"on": on, "runtime": row["engine"], "weights": row["precision"]["weights"], **sizes}
     host = row["environment"]["host"]  # as `profile` takes its own host's speed
-    today = replace(
-        ask(row["model"], **asked), host_call_s=host.get("call_s"), host_module_s=host.get("module_s")
-    ).answer()
+    try:
+        question = ask(row["model"], **asked)
+    except InferometerError as error:  # a network that is not in the catalog, or at another size
+        return {**row, "error": str(error)}
+    today = replace(question, host_call_s=host.get("call_s"), host_module_s=host.get("module_s")).answer()
     phases = []
     for phase in row["phases"]:
         expected = today.phase(phase["name"])

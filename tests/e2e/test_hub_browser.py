@@ -148,14 +148,23 @@ def bar(page, index, count):
     return box["x"] + 62 + wide * (index + 0.5) / count, box["y"] + box["height"] / 2
 
 
+def hover(page, index, count, name):
+    """Point at a layer's bar until its name shows: parts of the page that load later move the bar away."""
+    tip = page.locator("#tip strong", has_text=name)
+    page.locator("#layer-chart canvas").scroll_into_view_if_needed()
+    while not tip.is_visible():
+        page.mouse.move(0, 0)  # the same point again would be no move
+        page.mouse.move(*bar(page, index, count))
+        page.evaluate("() => new Promise(requestAnimationFrame)")
+
+
 def test_hover_tells_the_layer_and_a_click_shows_its_row(page, here):
     profile = network(40)
     run = here[0].add(profile)
     page.goto(f"/runs/{run}")
     page.locator("canvas[data-ready]").wait_for()
-    page.mouse.move(*bar(page, 33, 40))
     name = profile.phase("forward").ops[33].name
-    page.locator("#tip strong", has_text=name).wait_for()
+    hover(page, 33, 40, name)
     assert re.search(r"[\d.]+ [µm]s", page.locator("#tip").inner_text())
     page.mouse.click(*bar(page, 33, 40))
     row = page.locator('.grid-row.chosen[data-index="33"]')
@@ -633,8 +642,7 @@ def test_markup_in_a_model_stays_text(page, here):
         assert page.locator("img[src='x']").count() == 0
     page.goto(f"/runs/{run}")
     page.locator("canvas[data-ready]").wait_for()
-    page.mouse.move(*bar(page, 0, 2))
-    page.locator("#tip strong", has_text="onerror").wait_for()
+    hover(page, 0, 2, "onerror")
     assert page.evaluate("window.hacked") is None
     assert page.locator("img[src='x']").count() == 0
     page.set_viewport_size({"width": 390, "height": 800})

@@ -252,8 +252,8 @@ def test_what_waits_for_a_host_that_was_read_is_predicted_by_what_each_op_takes_
     assert len(off) >= 26
     assert median(off) < 0.1
     assert max(off) < 0.35
-    assert held >= 0.7
-    assert wide < 0.35
+    assert held >= 0.75
+    assert wide < 0.42  # a forward is short and has few kinds of module: its host is told less surely
 
 
 def test_networks_that_join_many_tensors_are_predicted_as_they_ran():

@@ -151,8 +151,9 @@ def test_no_devices_figures_contradict_each_other():
 
 
 PLAUSIBLE = {  # least and most bytes per second of main memory, by kind of device
-    "phone": (4e9, 1e11), "board": (2e9, 2e10), "embedded": (1e9, 3e11), "automotive": (3e10, 1e11),
-    "laptop": (1e10, 1e12), "desktop": (2e10, 2e12), "workstation": (5e10, 2e12), "server": (3e10, 1e13),
+    "microcontroller": (1e7, 2e9), "phone": (4e9, 1e11), "board": (2e9, 2e10), "embedded": (1e9, 3e11),
+    "automotive": (3e10, 1e11), "laptop": (1e10, 1e12), "desktop": (2e10, 2e12), "workstation": (5e10, 2e12),
+    "server": (3e10, 1e13),
 }  # fmt: skip
 
 

@@ -100,9 +100,9 @@ def test_cases_that_cannot_be_judged_are_named_with_their_reason(monkeypatch, ca
 def test_rows_of_a_table_that_were_not_predicted_are_counted_with_the_commonest_reasons_first(monkeypatch, capsys):
     left = {"no such device": 2, "no such model": 30, "too large": 7}
     file = SimpleNamespace(rows=100, groups=[], left=left)
-    judged = SimpleNamespace(name="mine", file=file, asked=61, unmapped=5, set_aside=["a", "b"])
+    judged = SimpleNamespace(name="mine", file=file, asked=61, unmapped=5, set_aside=["a", "b"], aside={"no time": 2})
     plain = SimpleNamespace(
-        name="b", file=SimpleNamespace(rows=61, groups=[], left={}), asked=61, unmapped=0, set_aside=[]
+        name="b", file=SimpleNamespace(rows=61, groups=[], left={}), asked=61, unmapped=0, set_aside=[], aside={}
     )
     found = {"a.csv": judged, "b.csv": plain}
     monkeypatch.setattr("inferometer.understand.accuracy.atlas_file.judge_atlas", lambda path, **_: found[path.name])
@@ -110,6 +110,7 @@ def test_rows_of_a_table_that_were_not_predicted_are_counted_with_the_commonest_
     assert capsys.readouterr().err.splitlines() == [
         "100 rows of mine, 2 lines set aside: 61 predicted, 39 not (5 with a name that nobody here knows):",
         "     30  no such model", "      7  too large", "      2  no such device",
+        "Lines set aside, which state no such figure:", "      2  no time",
         "61 rows of b: 61 predicted, 0 not:",
     ]  # fmt: skip
 

@@ -128,7 +128,7 @@ def test_a_step_is_surer_the_nearer_its_measurement_is(measured, own, spread):
 def test_a_model_that_is_too_large_says_how_many_devices_hold_it():
     memory = SimpleNamespace(weights_bytes=150e9, activations_bytes=2e9, reserve_bytes=1e9, usable_bytes=23e9)
     question = ask("llama-3.1-70b", on="nvidia-l4", runtime="vllm", tp=2)
-    assert "needs 153.0 GB and vllm uses 23.0 GB" in serving._too_large(question, memory)
+    assert "needs 153 GB, and vllm uses 23 GB" in serving._too_large(question, memory)
     assert serving._fewer_bytes(question, memory).startswith("Use --tp 16,")  # 300 GB over 20 GB each
     exact = SimpleNamespace(**{**vars(memory), "weights_bytes": 80e9})
     assert serving._fewer_bytes(question, exact).startswith("Use --tp 8,")  # 160 GB are 8 × 20 GB

@@ -233,12 +233,12 @@ def _calibrate_all(options: dict[str, Any], form: str) -> None:
     from inferometer.measure.calibrate.here import installed_engines, shares_of_budget
     from inferometer.measure.calibrate.job import require_models
 
-    require_models(options["models"])  # once, and not by each engine
     if options["runtime"] or options["dtype"] or options["out"] or options["device_name"] != "local":
         raise DomainError(
             "--all calibrates every engine on this machine, each in its own format.",
             remedy="Leave out --runtime, --dtype, --device and --out.",
         )
+    require_models(options["models"])  # once, and not by each engine
     budget_s, asked = parse_quantity(options["budget"] or _BUDGET_OF_ALL, "s"), _asked_here(options)
     names, done = installed_engines(), 0
     for name, share_s in shares_of_budget(names, budget_s):

@@ -83,7 +83,7 @@ def _wrapped(text: str, width: int) -> list[str]:
 
 
 def draw_table(table: ReportTable) -> str:
-    """Aligned columns under a rule."""
+    """Aligned columns under a rule; a table without columns has its words alone."""
     texts = [
         [column.heading]
         + [_cut(plain_text(cell_text(column, row.get(column.key))), column.letters) for row in table.rows]
@@ -91,17 +91,16 @@ def draw_table(table: ReportTable) -> str:
     ]
     widths = _fitted(texts, table.columns)
     right = [table.columns[index].numeric for index in widths]
-    head, *lines = [
-        _lines(row, [*widths.values()], right) for row in zip(*(texts[index] for index in widths), strict=True)
-    ]
-    rule = "─" * _total(widths.values())
+    rows = zip(*(texts[index] for index in widths), strict=True)
+    head, *lines = [_lines(row, [*widths.values()], right) for row in rows] or [[]]
+    rule = ["─" * _total(widths.values())] if widths else []
     body = [line for row in lines for line in row]
     notes = [table.note] if table.note else []
     notes += [f"{table.left}: --format json lists all of them."] if table.left else []
     if hidden := [column.heading for index, column in enumerate(table.columns) if index not in widths]:
         notes.append(f"Hidden, as the terminal is too narrow: {', '.join(hidden)}.")
     title = [_bold(table.title)] if table.title else []
-    return "\n".join([*title, *map(_bold, head), rule, *body, *notes])
+    return "\n".join([*title, *map(_bold, head), *rule, *body, *notes])
 
 
 def _cut(name: str, most: int | None) -> str:
