@@ -179,6 +179,8 @@ def test_what_is_not_streamed_comes_whole_and_pages_are_there():
         (b"{", 400, "cannot be read"),
         ({"max_tokens": 3}, 400, "messages"),
         ({**CHAT, "model": "other"}, 404, "does not exist"),
+        ({**CHAT, "model": ["other"]}, 404, "does not exist"),
+        ({**CHAT, "max_tokens": 1 << 19, "n": 3}, 400, "n is 1 to 2 with 524,288 tokens each"),
         ({**CHAT, "max_tokens": 9000}, 400, "too_long"),
         ({**CHAT, "max_tokens": 0}, 400, "max_tokens is 1 to"),
         ({**CHAT, "max_tokens": -1}, 400, "max_tokens is 1 to"),

@@ -87,14 +87,15 @@ class MockServer:
         try:
             asked = json.loads(body)
             said = _said(asked, is_chat=is_chat)
-            output, answers = _asked_tokens(asked), _answers(asked)
+            output = _asked_tokens(asked)
+            answers = _answers(asked, output)
             priority = self._priority(asked)
             images = _images(asked) if is_chat and self._engine.limits.encoder is not None else ()
         except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError, struct.error) as error:
             await _plain(writer, 400, _error(f"The request cannot be read: {error}."))
             return
         model = asked.get("model")
-        if model not in {None, self._model, *self._adapters}:
+        if model not in (None, self._model, *self._adapters):  # a list is no key of a set
             known = ", ".join((self._model, *self._adapters))
             await _plain(writer, 404, _error(f"The model {model!r} does not exist; there is {known}."))
             return
@@ -213,10 +214,11 @@ def _whole(text: str, *, is_chat: bool) -> dict[str, Any]:
     return {"message": {"role": "assistant", "content": text}} if is_chat else {"text": text}
 
 
-def _answers(asked: Mapping[str, Any]) -> int:
-    answers = int(asked.get("n") or 1)
-    if not 1 <= answers <= _MOST_ANSWERS:
-        raise ValueError(f"n is 1 to {_MOST_ANSWERS}")
+def _answers(asked: Mapping[str, Any], tokens: int) -> int:
+    """Answers to one prompt; together they have no more tokens than one may have."""
+    answers, most = int(asked.get("n") or 1), min(_MOST_ANSWERS, _MOST_TOKENS // tokens)
+    if not 1 <= answers <= most:
+        raise ValueError(f"n is 1 to {most} with {tokens:,} tokens each")
     return answers
 
 
