@@ -5,6 +5,7 @@ in the cache folder, each as one entry. When something is added and they are abo
 used for the longest goes. What was used within the last hour stays, however large: somebody may be at it.
 """
 
+import errno
 import os
 import time
 from collections.abc import Iterable, Iterator
@@ -34,6 +35,28 @@ def write_whole(path: Path, chunks: bytes | Iterable[bytes]) -> None:
         with suppress(OSError):
             beside.unlink(missing_ok=True)
         raise
+
+
+def write_asked_for(path: Path, chunks: bytes | Iterable[bytes]) -> None:
+    """A file that the user asked for, there whole or not at all; if it cannot be written, a sentence says why."""
+    try:
+        write_whole(path, chunks)
+    except OSError as error:
+        raise not_written(path, error) from error
+
+
+def not_written(path: Path, error: Exception, beside: str = "") -> InferometerError:
+    """`beside`: what a user whose disk is full would ask next."""
+    full = f"Free some space, or write to another disk{beside}."
+    remedies = {
+        errno.ENOSPC: full,
+        errno.EDQUOT: "Your quota is used up: free some space, or write elsewhere.",
+        errno.EACCES: "Choose a folder you may write to.",
+        errno.EROFS: "Choose a folder that can be written to.",
+    }
+    reason = getattr(error, "strerror", None) or str(error) or type(error).__name__
+    remedy = remedies.get(getattr(error, "errno", None) or 0)
+    return InferometerError(f"{path} cannot be written: {reason}.", remedy=remedy)
 
 
 def write_among(path: Path, data: bytes, *, most: int) -> None:

@@ -174,7 +174,7 @@ def badge_text(alarm: Alarm) -> str:
 
 def write_badge(alarm: Alarm, path: Path) -> None:
     """An SVG, or the JSON that services which draw badges read."""
-    from inferometer.measure.spans.files import write_whole  # noqa: PLC0415 - who wants no badge needs none of it
+    from inferometer.core.cache import write_asked_for  # noqa: PLC0415 - who wants no badge needs none of it
 
     words, colour = badge_text(alarm), _COLOURS[alarm.state]
     if path.suffix.lower() == ".json":
@@ -182,4 +182,4 @@ def write_badge(alarm: Alarm, path: Path) -> None:
     else:
         right = 14 + 7 * len(words)
         text = _SVG.format(width=46 + right, right=right, colour=colour, words=words)
-    write_whole(path, [text.encode()])
+    write_asked_for(path, [text.encode()])

@@ -259,10 +259,10 @@ def save_load(profile: "Profile", out: Path) -> None:
 
         save_profile(profile, out)
     else:
-        from inferometer.measure.spans.files import write_whole
+        from inferometer.core.cache import write_asked_for
         from inferometer.understand.view.exports import profile_csv
 
-        write_whole(out, [profile_csv(profile).encode()])
+        write_asked_for(out, [profile_csv(profile).encode()])
     say(f"Saved {out}.")
 
 

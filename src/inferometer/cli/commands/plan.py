@@ -232,13 +232,13 @@ def _plan_regions(model: str, options: dict[str, Any], form: str) -> None:
 
 
 def _write_launch(folder: Path, model: str, answer: PlanAnswer) -> None:
-    from inferometer.measure.spans.files import write_whole
+    from inferometer.core.cache import write_asked_for
     from inferometer.serving.plans.launch import launch_files
 
     files = launch_files(answer.plans[0], model)
     folder.mkdir(parents=True, exist_ok=True)
     for name, text in files.items():
-        write_whole(folder / name, [text.encode()])
+        write_asked_for(folder / name, [text.encode()])
     say(f"Saved {', '.join(files)} in {folder}.")
 
 

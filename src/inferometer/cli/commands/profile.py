@@ -325,16 +325,16 @@ def print_measured(
 def _save_drawings(profile: Any, drawing: Path | None, trace: Path | None) -> None:
     if drawing is None and trace is None:
         return
+    from inferometer.core.cache import write_asked_for
     from inferometer.measure.run.spans import trace_of
     from inferometer.measure.spans.build import from_trace
-    from inferometer.measure.spans.files import write_whole
     from inferometer.understand.view.drawing import drawn
     from inferometer.understand.view.traces import chrome
 
     recording = from_trace(trace_of(profile))
     for path, form in ((drawing, drawn), (trace, chrome)):
         if path is not None:
-            write_whole(path, form(recording))
+            write_asked_for(path, form(recording))
             say(f"Saved {path}.")
 
 

@@ -63,10 +63,10 @@ def command(file: Path | None, out: Path | None, form: str, **options: Any) -> N
     """
     trace = _trace(file, options)
     if out is not None:
+        from inferometer.core.cache import write_asked_for
         from inferometer.core.traffic.traces import written_trace
-        from inferometer.measure.spans.files import write_whole
 
-        write_whole(out, ["\n".join([*written_trace(trace), ""]).encode()])
+        write_asked_for(out, ["\n".join([*written_trace(trace), ""]).encode()])
         say(f"Saved {out}.")
     if form == "json":
         from inferometer.core.traffic.traces import trace_document

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from inferometer.api.naming import open_chosen, profile_of
+from inferometer.core.cache import write_asked_for
 from inferometer.core.codec import encode
 from inferometer.core.errors import DomainError, MissingDependencyError, UnknownNameError
 from inferometer.core.frozen import frozen
@@ -16,7 +17,6 @@ from inferometer.hub.web.pages.run import page_explanation, run_values
 from inferometer.hub.web.rendering import render_template
 from inferometer.measure.bench.measurement import Measurement
 from inferometer.measure.spans.build import from_trace
-from inferometer.measure.spans.files import write_whole
 from inferometer.store.values import Metric
 from inferometer.understand.view.charts.render import render, save
 from inferometer.understand.view.drawing import dataflow_svg
@@ -152,7 +152,7 @@ def export(
         require_web()
     run, metrics = _run_and_metrics(what, store)
     data = exported_run(run, form, metrics) if chart is None else exported_chart(run, chart, form)
-    write_whole(path, [data])
+    write_asked_for(path, [data])
     return path
 
 

@@ -5,7 +5,6 @@ copy or a full disk, is read as far as it goes, and a note says what is missing.
 written once and then by number.
 """
 
-import errno
 import os
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
@@ -41,7 +40,7 @@ class SpanWriter:
             self._line({"schema": str(SCHEMA), **header})
             self._file.flush()
         except OSError as error:
-            raise write_failed(path, error) from error
+            raise _not_written(path, error) from error
 
     def write(self, batch: SpanBatch) -> None:
         """One batch, on the disk when this returns."""
@@ -53,7 +52,7 @@ class SpanWriter:
             self._line({"spans": batch.count, "words": new, "columns": columns})
             self._file.flush()
         except OSError as error:
-            raise write_failed(self.path, error) from error
+            raise _not_written(self.path, error) from error
         self.spans += batch.count
 
     def _numbers(self, column: list[str | None], new: list[str]) -> list[int | None]:
@@ -68,7 +67,7 @@ class SpanWriter:
             self._line({"end": True, "spans": self.spans, **last})
             self._file.close()
         except OSError as error:
-            raise write_failed(self.path, error) from error
+            raise _not_written(self.path, error) from error
 
     def abandon(self) -> None:
         """Close without the last line; what is there stays readable."""
@@ -96,30 +95,15 @@ def write_batches(path: Path, header: dict[str, Any], batches: Iterable[SpanBatc
         with suppress(OSError):
             beside.unlink(missing_ok=True)
         cause = error if isinstance(error, OSError) else error.__cause__
-        raise write_failed(path, cause if isinstance(cause, OSError) else OSError(str(error))) from error
+        raise _not_written(path, cause if isinstance(cause, OSError) else OSError(str(error))) from error
 
 
 def _beside(path: Path) -> Path:
     return path.with_name(f".{path.name}.{os.getpid()}.part")
 
 
-def write_whole(path: Path, chunks: Iterable[bytes]) -> None:
-    """A file that the user asked for, there whole or not at all; if it cannot be written, a sentence says why."""
-    try:
-        cache.write_whole(path, chunks)
-    except OSError as error:
-        raise write_failed(path, error) from error
-
-
-def write_failed(path: Path, error: OSError) -> InferometerError:
-    remedies = {
-        errno.ENOSPC: "Free some space, or write to another disk; what was recorded is still in memory.",
-        errno.EDQUOT: "Your quota is used up: free some space, or write elsewhere.",
-        errno.EACCES: "Choose a folder you may write to.",
-        errno.EROFS: "Choose a folder that can be written to.",
-    }
-    reason = error.strerror or type(error).__name__
-    return InferometerError(f"{path} cannot be written: {reason}.", remedy=remedies.get(error.errno or 0))
+def _not_written(path: Path, error: OSError) -> InferometerError:
+    return cache.not_written(path, error, beside="; what was recorded is still in memory")
 
 
 @dataclass(slots=True)

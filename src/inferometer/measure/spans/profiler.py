@@ -10,11 +10,12 @@ from types import TracebackType
 from typing import Any, Protocol, Self, TypeVar, cast
 
 from inferometer.core import settings
+from inferometer.core.cache import write_asked_for
 from inferometer.core.errors import UnknownNameError
 from inferometer.core.lazy import late
 from inferometer.core.trace import Trace
 from inferometer.measure.spans.build import build
-from inferometer.measure.spans.files import run_facts, write_batches, write_whole
+from inferometer.measure.spans.files import run_facts, write_batches
 from inferometer.measure.spans.keeping import Everything, Keep
 from inferometer.measure.spans.record import NOTE, SEGMENT, Clock, Making, Open, nothing
 from inferometer.measure.spans.recorder import Measure, SpanRecorder
@@ -269,7 +270,7 @@ class Profiler:
                 (RecordingRun(), 0) if self._recorder is None else (self._recorder.run(), self._recorder.process)
             )
             chrome = _named(EXPORTS[".json"])
-            write_whole(target, chrome(self.batches(), run=run, titles=self._titles(), process=process))
+            write_asked_for(target, chrome(self.batches(), run=run, titles=self._titles(), process=process))
             return target
         return export(self.recording(), target)
 
@@ -307,7 +308,7 @@ class Profiler:
 def export(recording: Recording, path: str | Path) -> Path:
     """Write a recording (a loaded or merged one, say) as what the suffix asks for; see `EXPORTS`."""
     target = Path(path)
-    write_whole(target, _named(EXPORTS[_suffix(target)])(recording))
+    write_asked_for(target, _named(EXPORTS[_suffix(target)])(recording))
     return target
 
 

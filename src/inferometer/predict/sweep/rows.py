@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import operator
 import re
+import sqlite3
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
+from inferometer.core.cache import not_written
 from inferometer.core.errors import DomainError
 from inferometer.core.frozen import frozen
 from inferometer.core.lazy import Framed, late
 from inferometer.core.units import parse_quantity
 from inferometer.predict.sweep.columns import COLUMNS, HIGHER_IS_BETTER, column_named, unit_of
 from inferometer.predict.sweep.formats import require_parquet
-from inferometer.predict.sweep.sinks import ENCODERS, sink_for
+from inferometer.predict.sweep.sinks import ENCODERS, discard, sink_for
 from inferometer.predict.sweep.table import TYPES, RowsPart, SweepTable, plain, written_out
 
 if TYPE_CHECKING:
@@ -145,12 +148,15 @@ class Rows(Framed):
     def _write(self, path: str | Path, form: str) -> None:
         if form == "parquet":
             require_parquet()
-        sink = sink_for(Path(path), form, self._columns)
+        path = Path(path)
         try:
-            sink.add(ENCODERS[form](self._parts))
-            sink.finish()
-        finally:
-            sink.close()
+            with closing(sink_for(path, form, self._columns)) as sink:
+                sink.add(ENCODERS[form](self._parts))
+                sink.finish()
+        except (OSError, sqlite3.Error) as error:
+            with suppress(OSError):
+                discard(path)
+            raise not_written(path, error) from error
 
 
 def records_of(parts: Iterable[RowsPart]) -> Iterator[dict[str, Any]]:

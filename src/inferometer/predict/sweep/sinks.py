@@ -12,7 +12,6 @@ import sqlite3
 from contextlib import ExitStack
 from typing import IO, TYPE_CHECKING, Any, Protocol
 
-from inferometer.core.errors import InferometerError
 from inferometer.predict.sweep.formats import (
     as_arrow,
     as_csv,
@@ -75,12 +74,7 @@ def discard(path: Path) -> None:
 
 def sink_for(path: Path, form: str, columns: Mapping[str, SweepColumn], *, resume: bool = False) -> Sink:
     kinds: dict[str, Callable[..., Sink]] = {"csv": CsvSink, "parquet": ParquetSink, "sqlite": SqliteSink}
-    try:
-        return kinds[form](path, columns, resume=resume)
-    except OSError as error:
-        raise InferometerError(f"{path} cannot be written: {error.strerror or error}.") from None
-    except sqlite3.Error as error:
-        raise InferometerError(f"{path} cannot be written: {error}.") from None
+    return kinds[form](path, columns, resume=resume)
 
 
 class CsvSink:

@@ -1,10 +1,8 @@
 """No calibration makes predictions worse than what was known before it: noisy ones leave it as it is, and say so."""
 
 import os
-import resource
 import shutil
 import signal
-from contextlib import contextmanager
 from dataclasses import replace
 from functools import cache
 from math import exp, log
@@ -15,6 +13,7 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
+from fakes.full_disk import full_disk
 from inferometer.cli.commands import calibrate as door
 from inferometer.core.errors import EngineError
 from inferometer.known import device
@@ -230,19 +229,6 @@ def test_what_serves_this_machine_from_elsewhere_is_asked_for_its_cpu_alone(tmp_
 
 
 POINT = OpPoint(classes=("linear",), axes={"rows": 1.0}, seconds=1.0, floor_s=0.5, dtype="f32", probe="p", op="x")
-
-
-@contextmanager
-def full_disk(room):
-    """Files end at so many bytes, as on a disk that is full: the kernel cuts the write off in its middle."""
-    before = resource.getrlimit(resource.RLIMIT_FSIZE)
-    handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (room, before[1]))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, before)
-        signal.signal(signal.SIGXFSZ, handler)
 
 
 def test_a_disk_that_is_full_keeps_what_was_whole_and_nothing_else(tmp_path):

@@ -430,6 +430,19 @@ def test_what_goes_wrong_while_the_whole_file_grows_is_said(tmp_path, monkeypatc
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="there is no limit on the size of files")
+@pytest.mark.parametrize("form", FORMS)
+def test_rows_that_a_disk_has_no_room_for_are_refused_in_a_sentence_and_leave_nothing(tmp_path, rows, form):
+    from fakes.full_disk import full_disk
+
+    path = tmp_path / f"rows.{form}"
+    with full_disk(900), pytest.raises(InferometerError, match="cannot be written: "):
+        getattr(rows, f"to_{form}")(path)
+    assert [*tmp_path.iterdir()] == []
+    getattr(rows, f"to_{form}")(path)
+    same(read_rows(path), rows)
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="there is no limit on the size of files")
 @pytest.mark.parametrize(("form", "room"), [("csv", 9_000), ("sqlite", 16_384), ("csv", 900)])
 def test_a_full_disk_is_said_and_what_was_written_is_kept(tmp_path, rows, form, room):
     path = tmp_path / f"rows.{form}"
