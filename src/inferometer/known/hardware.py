@@ -6,7 +6,7 @@ from dataclasses import fields
 from functools import cache
 from pathlib import Path
 
-from inferometer.core.device import UNITS, CoreGroup, Device, DeviceShares, Link, Memory, Sourced, is_local
+from inferometer.core.device import LOCAL, UNITS, CoreGroup, Device, DeviceShares, Link, Memory, Sourced, is_local
 from inferometer.core.dtypes import DTYPES
 from inferometer.core.errors import CatalogError, DomainError, UnitError, UnknownNameError
 from inferometer.core.frozen import frozen
@@ -181,8 +181,21 @@ def device(name: str) -> Device:
     return _named(name)
 
 
+# Words for the machine at hand, by the name that it has here.
+_AT_HAND = {
+    "cpu": LOCAL,
+    "host": LOCAL,
+    "localhost": LOCAL,
+    "here": LOCAL,
+    "gpu": f"{LOCAL}:gpu",
+    "cuda": f"{LOCAL}:gpu",
+}
+
+
 @of_catalog
 def _named(name: str) -> Device:
+    if (here := _AT_HAND.get(name.lower())) is not None:
+        raise UnknownNameError("device", name, (), listing=f"On this machine that is {here}.")
     if row_named("devices", name) is None and (row := _row_of_phone(name)) is not None:
         return device(row)
     try:

@@ -27,7 +27,7 @@ from inferometer.store.location import Location, without_password
 
 # Database errors as sentences with a remedy, and which of them are worth a retry.
 
-_ELSEWHERE = "Choose another store with INFEROMETER_STORE, or leave the run out of it with --no-store."
+_ELSEWHERE = "Choose another store with INFEROMETER_STORE. What measures needs none with --no-store."
 
 # The beginning of SQLite's own name for what went wrong, what that is, what to do.
 _SQLITE = (
@@ -306,7 +306,7 @@ def _sqlite_connect(location: Location, *, read_only: bool, alone: bool) -> Call
         except OSError as error:
             raise StoreError(
                 f"The folder of the store, {location.file.parent}, cannot be made ({error.strerror or error}).",
-                remedy="Choose another with INFEROMETER_STORE, or leave the run out of it with --no-store.",
+                remedy=_ELSEWHERE,
             ) from None
     way = f"{file.as_uri()}?mode={'ro' if read_only else 'rwc'}"
     if alone and not file.with_name(f"{file.name}-wal").exists():
