@@ -113,7 +113,8 @@ function facts(answer) {
   add("battery lasts", summary.battery_s >= 3600 ? `${quantity(summary.battery_s / 3600, "", 3)} h` : quantity(summary.battery_s, "s", 3), summary.inferences_per_charge ? `${count(Math.round(summary.inferences_per_charge))} inferences` : "");
   if (summary.frame_headroom !== null) add("left of a frame", `${(100 * summary.frame_headroom).toFixed(0)} %`, summary.frame_headroom < 0 ? "frames are dropped" : "");
   const steady = phases.decode || phases.forward || phases.prefill;
-  if (steady && steady.bound) add("bound by", steady.bound, steady.floor_s ? `floor ${quantity(steady.floor_s, "s", 3)}` : "");
+  if (steady && steady.bound) add("bound by", steady.bound, "");
+  if (steady && steady.floor_s) add("floor", quantity(steady.floor_s, "s"), "at every peak");
   return found;
 }
 

@@ -20,7 +20,7 @@ function columnsOf(rows, chart) {
     { heading: "#", title: "Place in the order of execution", width: 3.2, number: true, value: (i) => i, show: (i) => String(i + 1) },
     { heading: "Layer", title: "Layer", tail: true, width: 10, grow: 2.4, value: (i) => rows.name[i], show: (i) => rows.name[i] + (rows.fused && rows.fused[i] ? ` +${rows.fused[i] - 1}` : "") },
     rows.kind && { heading: "Kind", title: "Kind of op", width: 6.4, grow: 1, value: (i) => rows.kind[i], show: text("kind") },
-    rows.unit && { heading: "Unit", title: "What ran it", width: 3.6, value: (i) => rows.unit[i], show: text("unit") },
+    rows.unit && rows.unit.some((each) => each !== rows.unit[0]) && { heading: "Unit", title: "What ran it", width: 3.6, value: (i) => rows.unit[i], show: text("unit") },
     rows.count && rows.count.some((each) => each > 1) && { heading: "×", title: "Equal ones counted together", width: 3.4, number: true, value: (i) => rows.count[i], show: (i) => count(rows.count[i]) },
     { heading: "Time", title: "Time in the chosen phase, or in one request", width: 5.4, number: true, value: time, show: (i) => quantity(time(i), "s") },
     { heading: "Share", title: "Share of the phase, or of the request", width: 4.4, number: true, value: time, show: (i) => share(time(i), chart.whole()) },
@@ -32,7 +32,7 @@ function columnsOf(rows, chart) {
     rows.flops && { heading: "Work", title: "Operations", width: 6.2, number: true, value: (i) => chart.sum("flops", i), show: (i) => quantity(chart.sum("flops", i), "FLOP", 3) },
     rows.bytes && { heading: "Moved", title: "Bytes moved", width: 5, number: true, value: (i) => chart.sum("bytes", i), show: (i) => quantity(chart.sum("bytes", i), "B", 3) },
     rows.bound && { heading: "Bound by", title: "What bounds it", width: 5.2, value: (i) => rows.bound[i], show: text("bound") },
-    rows.rung && { heading: "Predicted by", title: "The source of its predicted time", width: 8, grow: 1, value: (i) => rows.rung[i], show: text("rung") },
+    rows.rung && { heading: "Predicted by", title: "The source of its predicted time", width: 7, grow: 1, value: (i) => rows.rung[i], show: text("rung") },
     rows.kernel && { heading: "Ran as", title: "The engine's name for it", tail: true, width: 6, grow: 1.2, value: (i) => rows.kernel[i], show: text("kernel") },
   ];
   return columns.filter(Boolean);
