@@ -83,6 +83,7 @@ class SimulationPlan:
     link: Link | None = None  # between the pools
     speculation: tuple[int, float] | None = None
     whole: bool = False
+    keeps: bool = False  # whether every request is kept, however many they are
     longest: int | None = None
     queue: int | None = None
     patience_s: float | None = None

@@ -10,10 +10,12 @@ from hypothesis import strategies as st
 
 from inferometer.core.errors import DomainError
 from inferometer.core.traffic.demand import Sharing
+from inferometer.core.traffic.requests import Requests
+from inferometer.core.traffic.traces import RequestTrace
 from inferometer.known.engines import scheduler_of
 from inferometer.predict.ask import ask
 from inferometer.predict.served.question import served
-from inferometer.serving.load.plan import LoadPlan
+from inferometer.serving.load.plan import LoadPlan, LoadStep
 from inferometer.serving.simulate import run as running
 from inferometer.serving.simulate.building import service_of
 from inferometer.serving.simulate.plan import Lora, SimulationPlan, Vision
@@ -358,3 +360,25 @@ def test_what_cannot_be_is_refused(wrong):
         names = ("adapters", "rank", "slots") if made is Lora else ("images", "tokens", "encode_s")
         with pytest.raises(DomainError):
             made(**dict(zip(names, values, strict=True)))
+
+
+def test_a_long_trace_is_streamed_unless_each_request_is_asked_for(monkeypatch):
+    """The figures are the same but for the width of a bin; the first tenth is in none."""
+    rng = np.random.default_rng(7)
+    count = 3000
+    trace = RequestTrace(
+        name="long", form="ours", arrival_s=np.sort(rng.uniform(0, 300, count)),
+        input_tokens=rng.integers(1, 900, count), output_tokens=rng.integers(2, 60, count),
+    )  # fmt: skip
+    question = ask("llama-3.2-1b", on="nvidia-l4", runtime="vllm")
+    plan = SimulationPlan(question=question, traffic=LoadPlan(url="simulated", trace=trace, steps=(LoadStep(),)))
+    monkeypatch.setattr(running, "MOST_KEPT", 1000)
+    monkeypatch.setattr("inferometer.serving.simulate.source._PIECE", 100)
+    short, whole = (running.simulate(replace(plan, keeps=keeps)).served.levels[0] for keeps in (False, True))
+    assert (short.requests, len(whole.requests)) == (None, count)
+    assert (short.stated.requests, short.stated.completed) == (count, count)
+    kept = Requests.of(whole.requests).where(np.array(whole.requests.due_s) >= np.quantile(trace.arrival_s, 0.1))
+    for name in ("ttft_s", "tpot_s", "e2e_s"):
+        times = getattr(kept, name)
+        assert getattr(short.stated, name).mean == pytest.approx(float(np.nanmean(times)), rel=1e-6)
+        assert getattr(short.stated, name).p95 == pytest.approx(float(np.nanquantile(times, 0.95)), rel=0.02)
