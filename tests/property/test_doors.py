@@ -180,12 +180,14 @@ BESIDE_USERS = {
     "battery_efficiency": 0.5, "layout": "nhwc", "host_speed": 0.5, "frame_rate": 30.0, "audio": "10s", "image": 224,
     "offload_layers": 4, "override": ("*.mlp.*=i4",), "steps": 4, "micro_batches": 2, "imbalance": 1.5,
     "runtime": "sglang", "priors": True, "ep": 2, "offload_experts": True, "overlap": 0.5, "link": "infiniband-ndr",
-    "sequence_parallel": True, "acceptance": 0.5, "draft_length": 3, "joules_per_flop": "1pJ", "joules_per_byte": "1pJ",
+    "sequence_parallel": True, "acceptance": 0.5, "draft_length": 3, "draft_up_to": "8:2",
+    "joules_per_flop": "1pJ", "joules_per_byte": "1pJ",
     "pue": 1.2, "sizes": {"query": 9}, "activations": "f32", "instance": "runpod-h100-sxm",
 }  # fmt: skip
 NEEDED = {
     "overlap": {"tp": 2}, "link": {"tp": 2}, "sequence_parallel": {"tp": 2}, "micro_batches": {"pp": 2},
-    "acceptance": {"draft": "llama-3.2-1b"}, "draft_length": {"draft": "llama-3.2-1b"}, "pue": {"grid": "world"},
+    "acceptance": {"draft": "llama-3.2-1b"}, "draft_length": {"draft": "llama-3.2-1b"},
+    "draft_up_to": {"draft": "llama-3.2-1b"}, "pue": {"grid": "world"},
     "joules_per_flop": {"joules_per_byte": "1pJ"}, "joules_per_byte": {"joules_per_flop": "1pJ"},
 }  # fmt: skip
 

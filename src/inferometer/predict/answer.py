@@ -89,6 +89,9 @@ def predict_graph(  # noqa: PLR0913 - what a prediction depends on
     """Predict a model on a device. The impossible is an error; what is not known is in the notes of the provenance."""
     effects, options = require_effects(runtime), with_own_steps(graph, options or Options())
     workload = completed(graph, workload or Workload(), options, beyond=goes_beyond(effects))
+    if options.speculative is not None and options.speculative.up_to:
+        drafting = options.speculative.at(replica_batch(workload.batch, workload.parallel))
+        options = replace(options, speculative=drafting)
     ready = make_ready(
         graph, device, effects=effects, workload=workload, options=options, calibration=_covering(calibration, effects)
     )
@@ -248,7 +251,9 @@ class _Job:
             "logits": 1,
         }
         drafting = self.options.speculative
-        if drafting is None:
+        if drafting is not None and not drafting.length:
+            self.notes.append(f"With {self.workload.batch} sequences at once nothing is drafted.")
+        if drafting is None or not drafting.length:
             return [self._run("decode", sizes, site)]
         own = of_draft(self.workload)
         draft = make_ready(drafting.draft, self.device, effects=self.effects, workload=own, options=Options())

@@ -26,6 +26,7 @@ class AskedOfAll(TypedDict, total=False):
     draft: str | Path | Graph | None
     draft_length: int | None
     acceptance: float | None
+    draft_up_to: str | None
     link: str | Link | None
     overlap: float | None
     micro_batches: int | None
@@ -109,4 +110,5 @@ class AskedOfService(TypedDict, total=False):
     draft: str | Path | Graph | None
     draft_length: int | None
     acceptance: float | None
+    draft_up_to: str | None
     link: str | Link | None

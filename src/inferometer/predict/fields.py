@@ -166,6 +166,10 @@ FIELDS: dict[str, Field] = {
         "share", "SHARE", f"Share of drafted tokens that are accepted.  [default: {ACCEPTANCE}]", _DRAFT,
         needs="tokens", doors=("simulate",),
     ),
+    "draft_up_to": Field(
+        "text", "N:TOKENS,…", "Draft by load: 4:4,32:2 is 4 tokens up to 4 sequences at once, 2 up to 32, then none.",
+        _DRAFT, needs="tokens", doors=("simulate",),
+    ),
     "link": Field(
         "text", "NAME", "The link between devices: `inferometer catalog links` lists them; or its rate: 2GB/s.", _SPLIT,
         doors=("simulate",), catalog="links", python="str | Link",

@@ -118,10 +118,16 @@ def _offload(flags: Flags, before: Offload | None) -> Offload | None:
 def _speculative(flags: Flags, before: Speculative | None) -> Speculative | None:
     keys = {"draft_length": "length", "acceptance": "acceptance"}
     given: dict[str, Any] = {field: flags[name] for name, field in keys.items() if name in flags}
+    if "draft_up_to" in flags:
+        from inferometer.predict.options import draft_schedule  # noqa: PLC0415 - as above
+
+        length = given.get("length", DRAFT_LENGTH if before is None else before.length)
+        given["up_to"] = draft_schedule(flags["draft_up_to"], length)
     if "draft" not in flags:
         if given and before is None:
             raise DomainError(
-                "--draft-length and --acceptance are of a draft, and none is given.", remedy="Add --draft."
+                "--draft-length, --acceptance and --draft-up-to are of a draft, and none is given.",
+                remedy="Add --draft.",
             )
         return before if before is None else replace(before, **given)
     from inferometer.predict.ask import model_graph  # noqa: PLC0415 - as above

@@ -59,7 +59,7 @@ def _sums(seconds: Mapping[str, float], workload: Workload, options: Options) ->
 def _step(seconds: Mapping[str, float], drafting: Speculative | None) -> float:
     """Seconds a token: a step, with sampling and detokenising where they are known, and drafts shared out."""
     step = seconds["decode"] + sum(seconds[name] for name in _AROUND_STEP if name in seconds)
-    if drafting is None:
+    if drafting is None or not drafting.length:
         return step
     return (step + drafting.length * seconds["draft"]) / tokens_gained(drafting)
 
@@ -104,7 +104,7 @@ def with_repeats(phases: Iterable[Phase], workload: Workload, options: Options) 
     """
     if options.steps is not None:
         return [replace(phase, repeats=float(options.steps)) if phase.name == "forward" else phase for phase in phases]
-    if options.speculative is None:
+    if options.speculative is None or not options.speculative.length:
         return list(phases)
     phases = list(phases)
     prefilled = workload.generate and any(phase.name == "prefill" for phase in phases)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import field, fields
+from dataclasses import field, fields, replace
+from itertools import pairwise
 
 from inferometer.core.device import Link
 from inferometer.core.errors import DomainError
@@ -33,17 +34,58 @@ class Offload:
         _require("offload.layers", self.layers, least=0, most=_MANY)
 
 
+# Pairs, rising: up to so many sequences that decode at once so many tokens are drafted, and beyond the last none.
+DraftSchedule = tuple[tuple[int, int], ...]
+_LONGEST_DRAFT = 1024  # tokens
+
+
+def draft_schedule(text: str, length: int) -> DraftSchedule:
+    """`4:4,8:2,32:1`; `32` is `length` tokens up to 32 sequences, as engines switch drafts off by batch size."""
+    remedy = "Write 4:4,8:2,32:1 for 4 tokens up to 4 sequences, 2 up to 8, 1 up to 32 and none beyond; or 32 alone."
+    pairs = []
+    for part in text.split(","):
+        most, colon, tokens = part.strip().partition(":")
+        if not _is_whole(most) or (colon and not _is_whole(tokens)):
+            raise DomainError(f"--draft-up-to {text[:40]!r} is no list of sequences and tokens.", remedy=remedy)
+        pairs.append((int(most), int(tokens) if colon else length))
+    rises = all(before < after for (before, _), (after, _) in pairwise(pairs))
+    if not rises or pairs[0][0] < 1 or max(tokens for _, tokens in pairs) > _LONGEST_DRAFT:
+        raise DomainError(
+            f"--draft-up-to {text[:40]!r}: sequences rise from 1, and a draft has at most {_LONGEST_DRAFT} tokens.",
+            remedy=remedy,
+        )
+    return tuple(pairs)
+
+
+def _is_whole(text: str) -> bool:
+    return text.isascii() and text.isdecimal() and len(text) <= 7  # digits
+
+
+def drafted_at(up_to: DraftSchedule, length: int, sequences: float) -> int:
+    """Tokens that are drafted where so many sequences decode at once; without a schedule `length` at any load."""
+    return next((tokens for most, tokens in up_to if sequences <= most), 0) if up_to else length
+
+
 @frozen
 class Speculative:
-    """A draft model proposes `length` tokens a step, each accepted with probability `acceptance`, independently."""
+    """A draft model proposes `length` tokens a step, each accepted with probability `acceptance`, independently.
+
+    With `up_to` their number depends on the load, and `at` says it for one; with a length of 0 the draft model only
+    lies beside the other.
+    """
 
     draft: Graph
     length: int
     acceptance: float
+    up_to: DraftSchedule = ()
 
     def __post_init__(self) -> None:
-        _require("speculative.length", self.length, least=1, most=1024)
+        _require("speculative.length", self.length, least=0, most=_LONGEST_DRAFT)
         _require("speculative.acceptance", self.acceptance, least=0, most=1)
+
+    def at(self, sequences: int) -> Speculative:
+        """The same where so many sequences decode at once."""
+        return replace(self, length=drafted_at(self.up_to, self.length, sequences), up_to=())
 
 
 @frozen

@@ -21,6 +21,7 @@ from inferometer.known import link as link_named
 from inferometer.known.engines import serving_engine
 from inferometer.predict.ask import ask
 from inferometer.predict.fields import ACCEPTANCE, DRAFT_LENGTH, fields_that
+from inferometer.predict.options import draft_schedule
 from inferometer.serving.load.plan import LoadPlan, LoadStep
 from inferometer.serving.load.prompts import local_tokenizer
 from inferometer.serving.simulate.plan import DRAFT_HEADS, DraftHead, Lora, SimulationPlan, Vision
@@ -51,7 +52,8 @@ def service_plan(
     whole: bool = False,
 ) -> SimulationPlan:
     """What serves, by the options about it; and what is asked of it."""
-    head = _head(options)
+    head, speculation = _head(options), _speculation(options)
+    up_to = options["draft_up_to"]
     question = _question(model, device, options, options["tp"])
     reader = options["prefill_on"]
     readers = _question(model, reader, options, options["prefill_tp"] or options["tp"]) if reader else None
@@ -73,7 +75,8 @@ def service_plan(
         readers=readers,
         reader_replicas=options["prefill_replicas"],
         link=_link(options),
-        speculation=_speculation(options),
+        speculation=speculation,
+        draft_up_to=draft_schedule(up_to, speculation[0] if speculation else DRAFT_LENGTH) if up_to else (),
         whole=whole,
         longest=options["longest"],
         queue=options["queue"],
@@ -96,6 +99,7 @@ def _question(model: str | Path | Graph, device: str | Device, options: Mapping[
     if "draft" not in asked:
         asked.pop("draft_length", None)  # of n-grams, which no model drafts
         asked.pop("acceptance", None)
+        asked.pop("draft_up_to", None)
     return ask(model, on=device, options=options.get("options"), **{"runtime": serving_engine(), **asked})
 
 

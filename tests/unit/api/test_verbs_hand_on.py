@@ -162,6 +162,7 @@ PLAIN = {
         "ep": 1, "dp": 1, "replicas": 1, "routing": "least-loaded", "max_num_seqs": None,
         "max_num_batched_tokens": None, "kv_blocks": None, "options": None, "seed": 0, "threads": None,
         "engine_version": None, "draft": None, "draft_length": None, "acceptance": None, "link": None,
+        "draft_up_to": None,
         "burstiness": 1.0, "ramp": None, "saturate": False, "within": False, "speed": 1.0, "from_s": None,
         "shared_prefix": None, "turns": 1, "think_s": 0.0, "n": 1, "autoscale": None, "cold_start_s": 60.0,
         "scale_by": "requests", "block_size": None, "max_model_len": None, "max_queue": None, "timeout_s": None,

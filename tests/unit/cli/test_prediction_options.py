@@ -37,6 +37,7 @@ CASES = {
     "draft": ("speculative.draft", "gpt2", LLAMA),
     "draft_length": ("speculative.length", 2, (*LLAMA, "--draft", "gpt2")),
     "acceptance": ("speculative.acceptance", 0.5, (*LLAMA, "--draft", "gpt2")),
+    "draft_up_to": ("speculative.up_to", "4:2", (*LLAMA, "--draft", "gpt2")),
     "link": ("link", "infiniband-ndr", MOE),
     "overlap": ("overlap", 0.5, MOE),
     "micro_batches": ("micro_batches", 2, (*LLAMA, "--pp", "2", "--batch", "4")),

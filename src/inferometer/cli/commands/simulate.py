@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -163,6 +164,8 @@ def command(
 
     require_suffix(out)
     plan = plan_from(model, device, options, command=command_line())
+    if out is not None and out.suffix == ".csv":  # it has a row for each request
+        plan = replace(plan, keeps=True)
     recorder = recording_from(
         storing_from(options),  # type: ignore[arg-type] # it takes the options that every storing command has
         kind="simulate", model=model, device=device,

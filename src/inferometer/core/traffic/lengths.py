@@ -101,13 +101,16 @@ _COLUMNS = {
 }
 
 
+_PIECE = 1 << 20
 _MOST_BYTES = 1 << 30  # of a trace: some ten million requests
 
 
 def _from_file(path: Path, column: str) -> Lengths:
     """A column of a CSV, by the names that traces use, or a plain list of numbers, one a line."""
-    rows = list(csv.reader(io.StringIO(read_text(path))))
-    rows = [row for row in rows if row]
+    try:
+        rows = [row for row in csv.reader(io.StringIO(read_text(path))) if row]
+    except csv.Error as error:
+        raise FormatError(f"{path}: {error}.") from None
     names = rows[0] if rows else []
     known = [names.index(name) for name in _COLUMNS[column] if name in names]
     at = known[0] if known else 0 if len(names) == 1 else None
@@ -140,8 +143,10 @@ def read_text(path: Path) -> str:
             begin = file.peek(2)
             is_packed = begin[:2] == b"\x1f\x8b"
             with gzip.GzipFile(fileobj=file) if is_packed else nullcontext(file) as text:
+                data = bytearray()  # piece by piece: to read "at most a gigabyte" takes a gigabyte
                 # The begin tells a device of zeros, before much of it is held.
-                data = begin if not is_packed and b"\0" in begin else text.read(_MOST_BYTES + 1)
+                while len(data) <= _MOST_BYTES and b"\0" not in data[:2] and (piece := text.read(_PIECE)):
+                    data += piece
     except (OSError, EOFError, zlib.error) as error:
         raise FormatError(f"{path} cannot be read ({getattr(error, 'strerror', None) or error}).") from None
     if len(data) > _MOST_BYTES:

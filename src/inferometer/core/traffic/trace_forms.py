@@ -14,6 +14,7 @@ from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from contextvars import ContextVar
 from dataclasses import replace
 from datetime import datetime
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -67,51 +68,68 @@ _CSV = (
 )
 
 
-def lines_of(path: Path, text: str, count: TokenCount | None = None) -> tuple[str, list[TraceLine]]:
-    """The form's name, and the requests in the order of the file. `count` counts the tokens of texts."""
+def lines_of(path: Path, text: str, count: TokenCount | None = None) -> tuple[str, Lines]:
+    """The form's name, and the requests in the order of the file. `count` counts the tokens of texts.
+
+    A request is made when it is taken: a million of them are never there at once.
+    """
     if text.lstrip()[:1] not in {"{", "["}:
         return _table(path, text)
-    # The objects of JSON lines, or of one JSON document: a list, or one object
+    return lines_from(path, _objects(path, text), count)
+
+
+def _objects(path: Path, text: str) -> Iterator[Any]:
+    """The objects of JSON lines, or of one JSON document: a list, or one object."""
     try:
         whole = json.loads(text)
-        found = whole if isinstance(whole, list) else [whole]
     except json.JSONDecodeError:
-        found = []
-        for number, line in enumerate(text.splitlines(), start=1):
+        for number, line in enumerate(io.TextIOWrapper(io.BytesIO(text.encode()), "utf-8"), start=1):
             if line.strip():
                 try:
-                    found.append(json.loads(line))
+                    yield json.loads(line)
                 except json.JSONDecodeError as error:
                     raise FormatError(f"{path}, line {number}: {error}.", remedy=KNOWN) from None
-    if not all(isinstance(entry, dict) for entry in found):
-        raise FormatError(f"{path} holds something that is no request.", remedy=KNOWN)
-    return lines_from(path, found, count)
+    else:
+        yield from whole if isinstance(whole, list) else [whole]
 
 
-def lines_from(path: Path | str, objects: list[Fields], count: TokenCount | None = None) -> tuple[str, list[TraceLine]]:
+def lines_from(path: Path | str, objects: Iterable[Any], count: TokenCount | None = None) -> tuple[str, Lines]:
     """The same of entries that were read from somewhere."""
+    entries = iter(objects)
+    first = next(entries, None)
+    if first is None:
+        raise FormatError(f"{path} holds no request.", remedy=KNOWN)
+    _require_entry(path, first)
+    form, read = next(((form, read) for form, keys, read in _JSON if keys <= first.keys()), (None, None))
+    if form is None or read is None:
+        shown = ", ".join(sorted(first))[:80] or "nothing"
+        raise FormatError(f"{path} is not a trace that is known: its first entry has {shown}.", remedy=KNOWN)
+    return form, _lines(path, form, read, chain((first,), entries), count)
+
+
+def _lines(
+    path: Path | str,
+    form: str,
+    read: Callable[[Fields, int], Lines],
+    entries: Iterable[Any],
+    count: TokenCount | None,
+) -> Lines:
     token = _count.set(count)
     try:
-        return _lines(path, objects)
+        for number, entry in enumerate(entries, start=1):
+            _require_entry(path, entry)
+            try:
+                yield from read(entry, number)
+            except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
+                why = f"it has no {error}" if isinstance(error, KeyError) else error
+                raise FormatError(f"{path}, entry {number} is not one of {form}: {why}.", remedy=KNOWN) from None
     finally:
         _count.reset(token)
 
 
-def _lines(path: Path | str, objects: list[Fields]) -> tuple[str, list[TraceLine]]:
-    if not objects:
-        raise FormatError(f"{path} holds no request.", remedy=KNOWN)
-    form, read = next(((form, read) for form, keys, read in _JSON if keys <= objects[0].keys()), (None, None))
-    if form is None or read is None:
-        shown = ", ".join(sorted(objects[0]))[:80] or "nothing"
-        raise FormatError(f"{path} is not a trace that is known: its first entry has {shown}.", remedy=KNOWN)
-    lines: list[TraceLine] = []
-    for number, entry in enumerate(objects, start=1):
-        try:
-            lines += read(entry, number)
-        except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
-            why = f"it has no {error}" if isinstance(error, KeyError) else error
-            raise FormatError(f"{path}, entry {number} is not one of {form}: {why}.", remedy=KNOWN) from None
-    return form, lines
+def _require_entry(path: Path | str, entry: object) -> None:
+    if not isinstance(entry, dict):
+        raise FormatError(f"{path} holds something that is no request.", remedy=KNOWN)
 
 
 # Our own, and those with a request a line
@@ -390,28 +408,37 @@ _JSON = (
 # Tables
 
 
-def _table(path: Path, text: str) -> tuple[str, list[TraceLine]]:
-    reader = csv.DictReader(io.StringIO(text))
-    names = set(reader.fieldnames or ())
-    form = next((each for each in _CSV if {each.arrival, each.input, each.output} <= names), None)
+def _table(path: Path, text: str) -> tuple[str, Lines]:
+    reader = _table_rows(path, text)
+    names = next(reader, [])
+    form = next((each for each in _CSV if {each.arrival, each.input, each.output} <= set(names)), None)
     if form is None and not text.strip():
         raise FormatError(f"{path} is empty.", remedy=KNOWN)
     if form is None:
         shown = ", ".join(sorted(names))[:80]
         shown = "".join(letter if letter.isprintable() else "?" for letter in shown)  # a terminal would obey it
         raise FormatError(f"{path} is not a trace that is known: its columns are {shown}.", remedy=KNOWN)
-    lines = []
-    for number, row in enumerate(reader, start=2):
+    return form.form, _rows(path, reader, [names.index(name) for name in (form.arrival, form.input, form.output)])
+
+
+def _table_rows(path: Path, text: str) -> Iterator[list[str]]:
+    try:
+        yield from csv.reader(io.TextIOWrapper(io.BytesIO(text.encode()), "utf-8", newline=""))
+    except csv.Error as error:
+        raise FormatError(f"{path}: {error}.", remedy=KNOWN) from None
+
+
+def _rows(path: Path, reader: Iterator[list[str]], columns: list[int]) -> Lines:
+    arrival, inputs, outputs = columns
+    for number, row in enumerate(filter(None, reader), start=2):
         try:
-            lines.append(
-                TraceLine(
-                    session=number, at_s=_moment(row[form.arrival]),
-                    input_tokens=int(row[form.input] or 0), output_tokens=int(row[form.output] or 0),
-                )
+            line = TraceLine(
+                session=number, at_s=_moment(row[arrival]), input_tokens=int(row[inputs] or 0),
+                output_tokens=int(row[outputs] or 0),
             )  # fmt: skip
-        except (ValueError, TypeError, OverflowError):
+        except (ValueError, IndexError, OverflowError):
             raise FormatError(f"{path}, line {number}: it is not a time and two numbers of tokens.") from None
-    return form.form, lines
+        yield line
 
 
 def _moment(text: str) -> float:

@@ -14,6 +14,7 @@ a file, `hf:NAME`, `hf:NAME:SPLIT` or `hf:NAME:CONFIG:SPLIT` is a Hugging Face d
 
 import json
 import math
+from array import array
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Hashable, Iterable, Iterator, Sequence
@@ -28,7 +29,7 @@ from inferometer.core.errors import DomainError, FormatError, MissingDependencyE
 from inferometer.core.frozen import frozen
 from inferometer.core.traffic.arrivals import Times
 from inferometer.core.traffic.lengths import Tokens, read_text
-from inferometer.core.traffic.trace_forms import TokenCount, TraceLine, lines_from, lines_of
+from inferometer.core.traffic.trace_forms import Block, TokenCount, TraceLine, lines_from, lines_of
 
 Message = dict[str, Any]
 Named = tuple[int, int]  # a piece of a prompt: the number of its name, and its tokens
@@ -151,25 +152,26 @@ def part_of(
         raise DomainError(f"The speed of a replay must be greater than 0, and is {speed!r}.")
     due = (trace.arrival_s - start_s) / speed
     inside = (due >= 0) & (due < (np.inf if duration_s is None else duration_s)) | np.isnan(due)
+    kept = np.flatnonzero(inside)[: None if trace.after else count]
     place: dict[int, int] = {}  # of what is kept, in the part
-    for index in np.flatnonzero(inside).tolist():
-        before = trace.after[index] if trace.after else ()
+    for index in kept.tolist() if trace.after else ():
         if len(place) == count:
             break
-        if not math.isnan(due[index]) or all(other in place for other in before):
+        if not math.isnan(due[index]) or all(other in place for other in trace.after[index]):
             place[index] = len(place)
-    if not place:
+    kept = np.array([*place], np.int64) if trace.after else kept
+    if not len(kept):
         raise DomainError(
             f"{trace.name} has no request in the part that was asked for.",
             remedy=f"It has {len(trace):,} in {trace.seconds:,.0f} s.",
         )
-    return _chosen(replace(trace, wait_s=trace.wait_s / speed), place, due)
+    return _chosen(replace(trace, wait_s=trace.wait_s / speed), kept, due)
 
 
-def _chosen(trace: RequestTrace, place: dict[int, int], due: Times) -> RequestTrace:
-    """The requests that `place` keeps, each at its new index."""
-    kept = list(place)
-    after = [tuple(place[other] for other in trace.after[index] if other in place) for index in kept if trace.after]
+def _chosen(trace: RequestTrace, kept: Tokens, due: Times) -> RequestTrace:
+    """The requests that are kept, each at its new index."""
+    place = {index: at for at, index in enumerate(kept.tolist())} if trace.after else {}
+    after = [tuple(place[other] for other in trace.after[index] if other in place) for index in place]
     return replace(
         trace,
         arrival_s=due[kept],
@@ -184,110 +186,157 @@ def _chosen(trace: RequestTrace, place: dict[int, int], due: Times) -> RequestTr
     )
 
 
+class _Columns:
+    """The requests of a file, a column each: what few of them have stands by their number."""
+
+    def __init__(self, name: str, lines: Iterable[TraceLine]) -> None:
+        self.name, self.skipped, self.estimated = name, 0, False
+        self.at_s, self.wait_s, self.inputs, self.outputs = array("d"), array("d"), array("q"), array("q")
+        self.session: list[Hashable] = []
+        self.turn: list[int] = []
+        self.ids: dict[str, int] = {}
+        self.after: dict[int, tuple[str, ...]] = {}
+        self.blocks: dict[int, tuple[Block, ...]] = {}
+        self.messages: dict[int, tuple[Message, ...]] = {}
+        self._first_s, self._last_s = math.inf, -math.inf
+        for line in lines:
+            self._add(line)
+        if self._last_s - self._first_s > _MOST_S:
+            raise FormatError(
+                f"{name} begins {self._first_s:g} s and ends {self._last_s:g} s after zero, years apart.",
+                remedy="at_s and arrival_s are seconds; Mooncake's and AIPerf's timestamps are milliseconds.",
+            )
+        if not self.session:
+            raise FormatError(f"{name} holds no request with tokens.")
+
+    def _add(self, line: TraceLine) -> None:
+        at_s, inputs, outputs = line.at_s, line.input_tokens, line.output_tokens
+        _require_numbers(self.name, line)
+        if at_s is not None:
+            self._first_s, self._last_s = min(self._first_s, at_s), max(self._last_s, at_s)
+        if not (inputs and outputs):
+            self.skipped += 1
+            return
+        index = len(self.session)
+        self.session.append(line.session)
+        self.turn.append(line.turn)
+        self.at_s.append(math.nan if at_s is None else at_s)
+        self.wait_s.append(line.wait_s)
+        self.inputs.append(inputs)
+        self.outputs.append(outputs)
+        if line.id is not None and self.ids.setdefault(line.id, index) != index:
+            name = self.name
+            raise FormatError(f"{name} has two requests with the id {line.id!r}.", remedy="Give each an id of its own.")
+        if line.after is not None:
+            self.after[index] = line.after
+        if line.blocks:
+            self.blocks[index] = line.blocks
+        if line.messages:
+            self.messages[index] = line.messages
+        self.estimated |= line.estimated
+
+    def __len__(self) -> int:
+        return len(self.session)
+
+
 def trace_of(name: str, form: str, lines: Iterable[TraceLine]) -> RequestTrace:
     """The requests of a file in an order in which each comes after the ones whose answers it waits for."""
-    rows = list(lines)
-    _require_numbers(name, rows)
-    usable = [row for row in rows if row.input_tokens > 0 and row.output_tokens > 0]
-    if not usable:
-        raise FormatError(f"{name} holds no request with tokens.")
-    before = _before(name, usable)
-    order = _ordered(name, usable, before)
-    place = {index: at for at, index in enumerate(order)}
-    ordered = [usable[index] for index in order]
-    start = min((row.at_s for row in ordered if row.at_s is not None), default=0.0)
-    has_order = any(before)
-    numbers: dict[Hashable, int] = {}
-    sessions = [numbers.setdefault(row.session, len(numbers)) for row in ordered]
-    counted: Counter[int] = Counter()
-    turns = []
-    for session in sessions:  # counted anew: parts of traces begin anywhere
-        turns.append(counted[session])
-        counted[session] += 1
+    columns = _Columns(name, lines)
+    count, at_s = len(columns), np.array(columns.at_s)
+    if not any(columns.after.values()) and len(set(columns.session)) == count:  # nobody waits for anybody
+        before: list[tuple[int, ...]] = []
+        order = np.argsort(np.nan_to_num(at_s), kind="stable")
+        sessions, turns = np.arange(count), np.zeros(count, np.int64)
+    else:
+        before = _before(columns)
+        order = np.array(_ordered(columns, before))
+        sessions, turns = _counted(columns, order.tolist())
+    has_order, kept = any(before), order.tolist()
+    place = {index: at for at, index in enumerate(kept)} if has_order else {}
+    messages = columns.messages
     return RequestTrace(
         name=name,
         form=form,
-        arrival_s=np.array([math.nan if row.at_s is None else row.at_s - start for row in ordered]),
-        input_tokens=np.array([row.input_tokens for row in ordered], np.int64),
-        output_tokens=np.array([row.output_tokens for row in ordered], np.int64),
-        session=np.array(sessions, np.int64),
-        turn=np.array(turns, np.int64),
-        after=tuple(tuple(place[other] for other in before[index]) for index in order) if has_order else (),
-        wait_s=np.array([row.wait_s for row in ordered], float) if has_order else _none(),
-        pieces=_pieces(ordered),
-        messages=tuple(tuple(row.messages) for row in ordered) if any(row.messages for row in ordered) else (),
-        skipped=len(rows) - len(usable),
-        estimated=any(row.estimated for row in ordered),
+        arrival_s=at_s[order] - (np.nanmin(at_s) if np.isfinite(at_s).any() else 0.0),
+        input_tokens=np.array(columns.inputs, np.int64)[order],
+        output_tokens=np.array(columns.outputs, np.int64)[order],
+        session=sessions,
+        turn=turns,
+        after=tuple(tuple(place[other] for other in before[index]) for index in kept) if has_order else (),
+        wait_s=np.array(columns.wait_s)[order] if has_order else _none(),
+        pieces=_pieces(columns, kept) if columns.blocks else (),
+        messages=tuple(tuple(messages.get(index, ())) for index in kept) if messages else (),
+        skipped=columns.skipped,
+        estimated=columns.estimated,
     )
 
 
-def _require_numbers(name: str, rows: Sequence[TraceLine]) -> None:
+def _counted(columns: _Columns, order: Sequence[int]) -> tuple[Tokens, Tokens]:
+    """Sessions and turns as numbers. They are counted anew: parts of traces begin anywhere."""
+    numbers: dict[Hashable, int] = {}
+    counted: Counter[int] = Counter()
+    sessions, turns = [], []
+    for index in order:
+        session = numbers.setdefault(columns.session[index], len(numbers))
+        sessions.append(session)
+        turns.append(counted[session])
+        counted[session] += 1
+    return np.array(sessions, np.int64), np.array(turns, np.int64)
+
+
+def _require_numbers(name: str, line: TraceLine) -> None:
     """Times and tokens that can be: what a file has of others is a slip, and not a request that failed."""
-    if not all(math.isfinite(row.wait_s) and (row.at_s is None or math.isfinite(row.at_s)) for row in rows):
+    if not math.isfinite(line.wait_s) or not (line.at_s is None or math.isfinite(line.at_s)):
         raise FormatError(f"{name} holds a time that is not a number.")
-    for row in rows:
-        where = f"{name}: turn {row.turn} of session {row.session!r}"
-        if row.wait_s < 0:
-            raise FormatError(f"{where} waits for {row.wait_s:g} s.", remedy="A wait is 0 seconds or more.")
-        if (
-            not 0
-            <= min(row.input_tokens, row.output_tokens)
-            <= max(row.input_tokens, row.output_tokens)
-            <= _MOST_TOKENS
-        ):
-            raise FormatError(
-                f"{where} has {row.input_tokens:.6g} tokens and an answer of {row.output_tokens:.6g}.",
-                remedy=f"Tokens are 0 to {_MOST_TOKENS:,}; what has none is left out.",
-            )
-    times = [row.at_s for row in rows if row.at_s is not None]
-    if times and max(times) - min(times) > _MOST_S:
-        raise FormatError(
-            f"{name} begins {min(times):g} s and ends {max(times):g} s after zero, years apart.",
-            remedy="at_s and arrival_s are seconds; Mooncake's and AIPerf's timestamps are milliseconds.",
-        )
+    if line.wait_s >= 0 and 0 <= line.input_tokens <= _MOST_TOKENS and 0 <= line.output_tokens <= _MOST_TOKENS:
+        return
+    where = f"{name}: turn {line.turn} of session {line.session!r}"
+    if line.wait_s < 0:
+        raise FormatError(f"{where} waits for {line.wait_s:g} s.", remedy="A wait is 0 seconds or more.")
+    raise FormatError(
+        f"{where} has {line.input_tokens:.6g} tokens and an answer of {line.output_tokens:.6g}.",
+        remedy=f"Tokens are 0 to {_MOST_TOKENS:,}; what has none is left out.",
+    )
 
 
-def _before(name: str, rows: Sequence[TraceLine]) -> list[tuple[int, ...]]:
+def _before(columns: _Columns) -> list[tuple[int, ...]]:
     """For each request, the indices of the requests whose answers it waits for."""
+    name = columns.name
     turns: dict[Hashable, dict[int, int]] = {}
     named: dict[str, int] = {}
-    for index, row in enumerate(rows):
-        talk = turns.setdefault(row.session, {})
-        if row.turn in talk:
-            raise FormatError(f"{name} has turn {row.turn} of session {row.session!r} twice.")
-        talk[row.turn] = index
+    for index, (session, turn) in enumerate(zip(columns.session, columns.turn, strict=True)):
+        talk = turns.setdefault(session, {})
+        if turn in talk:
+            raise FormatError(f"{name} has turn {turn} of session {session!r} twice.")
+        talk[turn] = index
     for session, talk in turns.items():
         named[str(session)] = talk[max(talk)]
         named |= {f"{session}{mark}{turn}": index for turn, index in talk.items() for mark in "/:"}
-    known: dict[str, int] = {}
-    for index, row in enumerate(rows):
-        if row.id is not None and known.setdefault(row.id, index) != index:
-            raise FormatError(f"{name} has two requests with the id {row.id!r}.", remedy="Give each an id of its own.")
-    named |= known
+    named |= columns.ids
     ranked = {session: sorted(talk) for session, talk in turns.items()}
     found: list[tuple[int, ...]] = []
-    for row in rows:
-        rank = bisect_left(ranked[row.session], row.turn)
-        earlier = turns[row.session][ranked[row.session][rank - 1]] if rank else None
-        if row.after is None:
+    for index, (session, turn) in enumerate(zip(columns.session, columns.turn, strict=True)):
+        rank, after = bisect_left(ranked[session], turn), columns.after.get(index)
+        earlier = turns[session][ranked[session][rank - 1]] if rank else None
+        if after is None:
             found.append(() if earlier is None else (earlier,))
             continue
-        own = {} if earlier is None else {str(row.session): earlier}  # in its own session: the turn before it
-        lost = [one for one in row.after if one not in named]
+        own = {} if earlier is None else {str(session): earlier}  # in its own session: the turn before it
+        lost = [one for one in after if one not in named]
         if lost:
             raise FormatError(
-                f"{name}: turn {row.turn} of session {row.session!r} waits for {lost[0]!r}, which is not there.",
+                f"{name}: turn {turn} of session {session!r} waits for {lost[0]!r}, which is not there.",
                 remedy="Name the id of a request, SESSION/TURN, or a session for its last turn.",
             )
-        found.append(tuple(dict.fromkeys(own.get(one, named[one]) for one in row.after)))
+        found.append(tuple(dict.fromkeys(own.get(one, named[one]) for one in after)))
     return found
 
 
-def _ordered(name: str, rows: Sequence[TraceLine], before: Sequence[tuple[int, ...]]) -> list[int]:
+def _ordered(columns: _Columns, before: Sequence[tuple[int, ...]]) -> list[int]:
     """By the clock, where a request that comes by none stands with the last of those it waits for."""
     keys: dict[int, tuple[float, int]] = {}  # the time, and how many stand before it in its chain
 
-    for start in range(len(rows)):
+    for start in range(len(columns)):
         under_way, stack = set(), [start]
         while stack:
             index = stack[-1]
@@ -295,27 +344,26 @@ def _ordered(name: str, rows: Sequence[TraceLine], before: Sequence[tuple[int, .
             if not missing:
                 times = [keys[other][0] for other in before[index]]
                 depth = max((keys[other][1] + 1 for other in before[index]), default=0)
-                at_s = rows[index].at_s
-                keys[index] = (max([*times, -math.inf if at_s is None and times else at_s or 0.0]), depth)
+                at_s = columns.at_s[index]
+                by_clock = at_s if not math.isnan(at_s) else -math.inf if times else 0.0
+                keys[index] = (max([*times, by_clock]), depth)
                 stack.pop()
             elif index in under_way:
-                row = rows[index]
-                raise FormatError(f"{name}: turn {row.turn} of session {row.session!r} waits for itself.")
+                turn, session = columns.turn[index], columns.session[index]
+                raise FormatError(f"{columns.name}: turn {turn} of session {session!r} waits for itself.")
             else:
                 under_way.add(index)
                 stack += missing
     return sorted(keys, key=lambda index: (*keys[index], index))
 
 
-def _pieces(rows: Sequence[TraceLine]) -> tuple[tuple[Named, ...], ...]:
+def _pieces(columns: _Columns, order: Sequence[int]) -> tuple[tuple[Named, ...], ...]:
     """Names as numbers. The last block may be a part: it is the same only where it is as long."""
-    if not any(row.blocks for row in rows):
-        return ()
     numbers: dict[Hashable, int] = {}
     found = []
-    for row in rows:
-        left, parts = row.input_tokens, []
-        for name, whole in row.blocks:
+    for index in order:
+        left, parts = columns.inputs[index], []
+        for name, whole in columns.blocks.get(index, ()):
             size = min(whole, left)
             if size <= 0:
                 break
@@ -344,7 +392,7 @@ def scaled(trace: RequestTrace, factor: float) -> RequestTrace:
             chosen[index] = all(chosen[other] for other in before)
         if chosen[index]:
             place[index] = len(place)
-    return _chosen(trace, place or {0: 0}, trace.arrival_s)
+    return _chosen(trace, np.array([*(place or {0: 0})], np.int64), trace.arrival_s)
 
 
 def repeated_tokens(trace: RequestTrace) -> int:

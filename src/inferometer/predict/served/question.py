@@ -196,7 +196,11 @@ def _drafts(question: Question, memory: ServingMemory | None) -> tuple[Drafts | 
     options = replace(question.options, speculative=None, cached_prefix=0, overrides={})
     workload = replace(question.workload, parallel=Parallel(tp=question.workload.parallel.tp), precision=Precision())
     drafter = served(replace(question, graph=drafting.draft, workload=workload, options=options))
-    gained = float(speculative_tokens(acceptance=drafting.acceptance, draft_length=drafting.length))
+
+    def gained(length: int) -> float:
+        return float(speculative_tokens(acceptance=drafting.acceptance, draft_length=length))
+
+    by_load = tuple((most, length, gained(length)) for most, length in drafting.up_to)
     if memory is not None and drafter.memory is not None:
         memory = replace(
             memory,
@@ -205,7 +209,8 @@ def _drafts(question: Question, memory: ServingMemory | None) -> tuple[Drafts | 
             windows=memory.windows + drafter.memory.windows,
             state_bytes=memory.state_bytes + drafter.memory.state_bytes,
         )
-    return Drafts(length=drafting.length, gained=gained, step=drafter.step), memory
+    drafts = Drafts(length=drafting.length, gained=gained(drafting.length), step=drafter.step, by_load=by_load)
+    return drafts, memory
 
 
 def _spread_of(*, measured: bool, own: bool) -> float:

@@ -42,6 +42,14 @@ class Drafts:
     gained: float
     step: EngineStep | None = None
     layers: int = 1  # of the model, for a head of its own
+    by_load: tuple[tuple[int, int, float], ...] = ()  # up to so many sequences: these two, and beyond the last none
+
+    def at(self, sequences: int) -> Drafts:
+        """The same where so many sequences decode at once. What drafts reads the prompts at any load."""
+        if not self.by_load:
+            return self
+        found = next(((length, gained) for most, length, gained in self.by_load if sequences <= most), (0, 1.0))
+        return replace(self, length=found[0], gained=found[1], by_load=())
 
 
 @frozen
@@ -52,6 +60,11 @@ class Traffic:
     generate: int
     cached: int = 0
     drafts: Drafts | None = None
+
+    def at(self, sequences: int) -> Traffic:
+        """The same with the drafts of so many sequences at once."""
+        is_same = self.drafts is None or not self.drafts.by_load
+        return self if is_same else replace(self, drafts=self.drafts.at(sequences))
 
     def __post_init__(self) -> None:
         if self.prompt < 1 or self.generate < 1 or not 0 <= self.cached < self.prompt:
@@ -274,6 +287,7 @@ def steady_state(  # noqa: PLR0913, PLR0917 - an engine, its limits, and what is
         raise DomainError(f"There must be 1 user or more, and not {users}.")
     room = held(limits, traffic, memory)
     sequences = max(1, min(users, room))
+    traffic = traffic.at(sequences)
     parts = kernel_parts(step, rules, limits, traffic, sequences=sequences, users=users, stages=stages)
     times = steady_times(parts, step.costs)
     tpot, decode = float(times.tpot), float(times.decode)
@@ -328,12 +342,12 @@ def saturated_tokens_per_s(  # noqa: PLR0913 - as above
     # Published tables of TensorRT-LLM hold what half of the answers leave room for: with the whole they are 18 % off,
     # and not 14 (design/0019).
     room = max(1, min(held(replace(limits, reserves=False), traffic, memory), most or limits.sequences))
-    parts = kernel_parts(step, rules, limits, traffic, sequences=room, users=room, stages=stages)
+    parts = kernel_parts(step, rules, limits, traffic.at(room), sequences=room, users=room, stages=stages)
     return float(1 / token_seconds(parts, step.costs))
 
 
 def batch_seconds(  # noqa: PLR0913 - as above
     step: EngineStep, rules: ServingRules, limits: StepLimits, traffic: Traffic, batch: int, *, stages: int = 1
 ) -> float:
-    parts = kernel_parts(step, rules, limits, traffic, sequences=batch, users=batch, stages=stages)
+    parts = kernel_parts(step, rules, limits, traffic.at(batch), sequences=batch, users=batch, stages=stages)
     return float(request_seconds(parts, step.costs))

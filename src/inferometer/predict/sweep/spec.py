@@ -12,7 +12,17 @@ from inferometer.core.errors import DomainError, FormatError, UnknownNameError
 from inferometer.core.frozen import frozen
 from inferometer.known import link
 from inferometer.predict.ask import model_graph
-from inferometer.predict.options import Battery, EnergyCosts, HostCosts, Hosting, Offload, Options, Speculative
+from inferometer.predict.fields import DRAFT_LENGTH
+from inferometer.predict.options import (
+    Battery,
+    EnergyCosts,
+    HostCosts,
+    Hosting,
+    Offload,
+    Options,
+    Speculative,
+    draft_schedule,
+)
 from inferometer.predict.sweep.grid import AXES, COUNTED
 
 _TABLES: dict[str, Any] = {
@@ -87,9 +97,14 @@ def _options(found: Any, name: str) -> Options:
 
 
 def _found(key: str, table: Mapping[str, Any]) -> dict[str, Any]:
-    """What a table names and the options hold: the model that drafts."""
-    draft = table.get("draft") if key == "speculative" else None
-    return {"draft": model_graph(draft)} if isinstance(draft, str) else {}
+    """What a table names and the options hold: the model that drafts, and how much by load."""
+    if key != "speculative":
+        return {}
+    draft, up_to = table.get("draft"), table.get("up_to")
+    found: dict[str, Any] = {"draft": model_graph(draft)} if isinstance(draft, str) else {}
+    if up_to is not None:
+        found["up_to"] = draft_schedule(str(up_to), table.get("length", DRAFT_LENGTH))
+    return found
 
 
 def parse_axis(axis: str, text: str) -> list[Any]:

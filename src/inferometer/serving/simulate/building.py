@@ -11,7 +11,7 @@ from inferometer.known.engines import scheduler_of
 from inferometer.predict.price.collectives import message_seconds, route_of
 from inferometer.predict.served.question import ServedReplica, gang_seconds, plain_step, served
 from inferometer.serving.simulate.cache import Tier
-from inferometer.serving.simulate.replica import Adapters, Encoder, EngineLimits
+from inferometer.serving.simulate.replica import Adapters, DraftLevel, Encoder, EngineLimits
 from inferometer.serving.simulate.service import ReplicaPool, Service
 from inferometer.serving.simulate.times import GangTimes, Speculation, StepTimes, Times, TimesApart
 
@@ -89,10 +89,21 @@ def _pool(
         drafted = "1 token is" if length == 1 else f"{length} tokens are"
         words.append(
             f"{drafted} drafted a step and {share:.0%} of each accepted, which makes {limits.kept:.3g} tokens a step, "
-            "at any load: what your server accepts is in its metrics (--acceptance)."
+            f"{_by_load(plan, limits)}: what your server accepts is in its metrics (--acceptance)."
         )
     words += more
     return ReplicaPool(times=times, rules=rules, limits=limits, replicas=replicas), (*what.notes, *words)
+
+
+def _by_load(plan: SimulationPlan, limits: EngineLimits) -> str:
+    """At which load that is drafted."""
+    if not plan.draft_up_to:
+        return "at any load"
+    words = [
+        f"{tokens} up to {most:,} sequences ({sum(level.paces) / len(level.paces):.3g} tokens a step)"
+        for (most, tokens), level in zip(plan.draft_up_to, limits.levels, strict=False)
+    ]
+    return f"by load: {', '.join(words)}, none beyond"
 
 
 def _slots(
@@ -175,8 +186,8 @@ def _gang(plan: SimulationPlan, pool: ReplicaPool, question: Question) -> tuple[
         StepTimes(what.step, limits.tokens, limits.sequences, _speculation(plan, shared)), ranks,
         alone=gang_seconds(question)[0],
         together=gang_seconds(replace(question, workload=replace(workload, parallel=parallel))),
-        most=limits.tokens + limits.per_sequence * limits.sequences, padded_up_to=what.rules.captured_up_to,
-        per_sequence=limits.per_sequence,
+        most=limits.tokens + _most_tokens(limits) * limits.sequences, padded_up_to=what.rules.captured_up_to,
+        per_sequence=limits.per_sequence, up_to=plan.draft_up_to,
     )  # fmt: skip
     words = (
         f"The {ranks} data-parallel ranks share the experts and step together, each with a queue, limits and a cache "
@@ -198,7 +209,7 @@ def _limits(plan: SimulationPlan, what: ServedReplica, question: Question) -> En
             )
     drafted = 0 if plan.speculation is None else plan.speculation[0]
     swap_s = _swap_s(what, question, block_tokens) if plan.swap else None
-    paces = _paces(plan)
+    paces = _paces(plan, drafted)
     return EngineLimits(
         tokens=plan.tokens or what.limits.tokens,
         sequences=plan.sequences or what.limits.sequences,
@@ -206,6 +217,7 @@ def _limits(plan: SimulationPlan, what: ServedReplica, question: Question) -> En
         block_tokens=block_tokens,
         kept=sum(paces) / len(paces),
         paces=paces if len(paces) > 1 else (),
+        levels=_levels(plan),
         per_sequence=1 + drafted,
         swap_s_per_block=swap_s,
         by_priority=bool(plan.priorities),
@@ -287,11 +299,26 @@ def kept_tokens(length: int, acceptance: float) -> float:
 _FIFTHS = (-1.3998, -0.5319, 0.0, 0.5319, 1.3998)
 
 
-def _paces(plan: SimulationPlan) -> tuple[float, ...]:
+def _levels(plan: SimulationPlan) -> tuple[DraftLevel, ...]:
+    """What is drafted by load; nothing where it is the same at any."""
+    if not plan.draft_up_to:
+        return ()
+    up_to = [
+        DraftLevel(most=most, paces=_paces(plan, tokens), per_sequence=1 + tokens) for most, tokens in plan.draft_up_to
+    ]
+    return (*up_to, DraftLevel(most=inf, paces=_paces(plan, 0)))
+
+
+def _most_tokens(limits: EngineLimits) -> int:
+    """Tokens of a sequence in a step of decoding, at the load at which they are most."""
+    return max((level.per_sequence for level in limits.levels), default=limits.per_sequence)
+
+
+def _paces(plan: SimulationPlan, length: int) -> tuple[float, ...]:
     """Tokens a step: of all requests, or of five equal groups, from the ones that drafts suit least to the most."""
     if plan.speculation is None:
         return (1.0,)
-    length, acceptance = plan.speculation
+    acceptance = plan.speculation[1]
     if not plan.spread:
         return (kept_tokens(length, acceptance),)
     shares = (min(0.99, max(0.0, acceptance + plan.spread * fifth)) for fifth in _FIFTHS)
@@ -309,7 +336,7 @@ def _speculation(plan: SimulationPlan, what: ServedReplica) -> Speculation | Non
         step = replace(step, costs=what.step.costs)
     elif plan.head in {"eagle", "mtp"}:
         step = what.step.layer()
-    return Speculation(length=length, draft=step)
+    return Speculation(length=length, draft=step, up_to=plan.draft_up_to)
 
 
 def with_head(what: ServedReplica) -> ServingMemory | None:

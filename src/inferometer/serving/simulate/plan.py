@@ -8,6 +8,7 @@ from inferometer.core.device import Link
 from inferometer.core.errors import DomainError
 from inferometer.core.frozen import frozen
 from inferometer.core.traffic.demand import require_share_and_time
+from inferometer.predict.options import DraftSchedule
 from inferometer.predict.question import Question
 from inferometer.serving.load.plan import LoadPlan
 from inferometer.serving.simulate.service import Routing, Scaling
@@ -82,6 +83,7 @@ class SimulationPlan:
     link: Link | None = None  # between the pools
     speculation: tuple[int, float] | None = None
     whole: bool = False
+    keeps: bool = False  # whether every request is kept, however many they are
     longest: int | None = None
     queue: int | None = None
     patience_s: float | None = None
@@ -90,6 +92,7 @@ class SimulationPlan:
     cancels: tuple[float, float] | None = None  # a share of the requests, and after how many seconds
     spread: float = 0.0  # standard deviation of the acceptance from request to request
     head: DraftHead | None = None  # what drafts, where it is no model of its own
+    draft_up_to: DraftSchedule = ()  # how many tokens are drafted by load; the same at any, where it is empty
     lora: Lora | None = None
     vision: Vision | None = None
     told: bool = True  # whether the next prompt of a session has the answer as it was made, so that it is found
@@ -125,6 +128,10 @@ class SimulationPlan:
             raise DomainError(
                 f"An acceptance that varies by {self.spread:g} from request to request cannot be.",
                 remedy=f"Write 0 to {_MOST_SPREAD}, with --draft or --draft-length.",
+            )
+        if self.draft_up_to and self.speculation is None:
+            raise DomainError(
+                "--draft-up-to is of a draft, and none is given.", remedy="Add --draft or --draft-length."
             )
         if self.patience_s is not None and not self.patience_s > 0:
             raise DomainError(f"--timeout must be greater than 0 s, and is {self.patience_s:g} s.")

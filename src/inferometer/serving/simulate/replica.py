@@ -58,6 +58,15 @@ class Encoder:
 
 
 @frozen
+class DraftLevel:
+    """What is drafted where at most so many sequences decode: `paces` and `per_sequence` as in `EngineLimits`."""
+
+    most: float
+    paces: tuple[float, ...] = (1.0,)
+    per_sequence: int = 1
+
+
+@frozen
 class EngineLimits:
     """The limits of a replica: tokens and sequences a step, blocks of the cache, how preempted requests come back."""
 
@@ -79,6 +88,7 @@ class EngineLimits:
     patience_s: float = inf  # after which whoever asked goes away: a request is then dropped wherever it is
     cancels: tuple[float, float] | None = None  # a share of the requests, and seconds after which these are taken back
     paces: tuple[float, ...] = ()  # tokens a step of requests that a draft suits more and less, in equal shares
+    levels: tuple[DraftLevel, ...] = ()  # instead of these, where drafts depend on the load; the last is of any
     adapters: Adapters | None = None
     encoder: Encoder | None = None
 
@@ -159,7 +169,10 @@ class Replica:
         self.tick, self.base, self._end_sum, self.decoding = 0, 0.0, 0, 0
         # Ticks in which a sequence needs one more block come every so many: how many sequences at each turn. Where a
         # draft suits some requests better than others, each pace has its own.
-        self.paces = [_Pace(kept, limits.block_tokens) for kept in limits.paces or (limits.kept,)]
+        whole = DraftLevel(most=inf, paces=limits.paces or (limits.kept,), per_sequence=limits.per_sequence)
+        self._levels = limits.levels or (whole,)
+        self._level = self._levels[0]
+        self.paces = [_Pace(kept, limits.block_tokens) for kept in self._level.paces]
         self.turns = self.paces[0].turns
         self.rate = 0.0  # tokens that all decoding requests make in a step
         self.is_blocked = False
@@ -193,7 +206,7 @@ class Replica:
         is_usual = limits.kept == limits.per_sequence == 1 and limits.chunk is None and not limits.by_priority
         is_usual = is_usual and limits.swap_s_per_block is None and self.rules.order == "decode" and not self._fall
         is_usual = is_usual and not limits.is_left and limits.adapters is None and limits.encoder is None
-        is_usual = is_usual and self.slots is None
+        is_usual = is_usual and self.slots is None and not limits.levels
         return is_usual and not self.holds and self.pool.is_plain and len(self.reading) <= 1
 
     @property
@@ -288,7 +301,7 @@ class Replica:
             return request.made
         a_step = self._pace(request).kept
         began = request.end - _steps_of(request, a_step)
-        return min(request.output_tokens - 1, request.made + int((self.tick - began) * a_step))
+        return min(request.output_tokens - 1, int(request.made + (self.tick - began) * a_step))
 
     def _pace(self, request: SimulatedRequest) -> _Pace:
         paces = self.paces
@@ -297,6 +310,7 @@ class Replica:
     def take(self, until: float) -> bool:
         """Take the next step, or run of steps that only decode; whether a request has ended with it."""
         waiting = self.waiting
+        self._follow_load()
         if not self.decoding or self.reading:
             return self._step(until)
         if len(self.running) >= self.limits.sequences or (waiting and self.is_blocked and not self._passes):
@@ -305,6 +319,26 @@ class Replica:
         if waiting and not self.is_blocked:
             return self._step(until)
         return self._run(until)
+
+    def _follow_load(self) -> None:
+        """Draft what is drafted with so many sequences that decode: all of them go on at another pace."""
+        if len(self._levels) == 1 or not self.decoding:
+            return
+        level = next(level for level in self._levels if self.decoding <= level.most)
+        if level is self._level:
+            return
+        going = [request for request in self.running if request.end]
+        for request in going:
+            pace = self._pace(request).kept
+            # What a step makes is an average, so what is made by now may be no whole number of tokens.
+            made = request.made + (self.tick - request.end + _steps_of(request, pace)) * pace
+            self._stop_decoding(request)
+            request.made, request.done = made, request.input_tokens + made - 1
+        self._level = level
+        self.paces = [_Pace(kept, self.limits.block_tokens) for kept in level.paces]
+        self.ends.clear()
+        for request in going:
+            self._start_decoding(request)
 
     # steps that only decode
 
@@ -444,7 +478,7 @@ class Replica:
         if not self.reserves:
             room = request.blocks * self.limits.block_tokens - request.done  # tokens until its last block is full
             period = pace.period
-            request.turn = turn = -(tick + round(room / kept)) % period
+            request.turn = turn = -(tick + max(0, round(room / kept))) % period
             pace.turns[turn] += 1
             request.blocks += (-tick - turn) // period
         heappush(self.ends, (request.end, request.number, request))
@@ -552,12 +586,13 @@ class Replica:
         if decodes:
             while (need := self._need(1)) > self.pool.free:
                 self._preempt()
+                self._follow_load()
             if need:
                 self.pool.take(need)
             self._taken = need
         is_stopped = self.rules.waits_after_preemption and self.preempted > preempted
         chunks = self._chunks(
-            self.limits.tokens - (self.decoding * self.limits.per_sequence if decodes else 0),
+            self.limits.tokens - (self.decoding * self._level.per_sequence if decodes else 0),
             can_admit=not (is_stopped or self.is_late),
         )
         taken, self._taken = self._taken, None
@@ -599,6 +634,7 @@ class Replica:
 
     def plan_step(self) -> list[tuple[SimulatedRequest, int]]:
         """The prompts that the next step reads, after requests have given way to the decoding ones."""
+        self._follow_load()
         chunks = self._planned()[0]
         while not chunks and self._need(1) > self.pool.free:
             self._preempt()  # where prompts go before decoding, nobody has given way yet
@@ -818,4 +854,4 @@ class Replica:
 
 def _steps_of(request: SimulatedRequest, kept: float) -> int:
     """The steps in which a request that begins to decode makes the rest of its answer."""
-    return ceil((request.output_tokens - request.made) / kept - 1e-9)
+    return max(1, ceil((request.output_tokens - request.made) / kept - 1e-9))

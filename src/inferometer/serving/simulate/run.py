@@ -72,9 +72,10 @@ def _more(traffic: LoadPlan, tried: list[tuple[LoadStep, LevelFigures]]) -> Load
 
 def _level(plan: SimulationPlan, service: Service, step: LoadStep, number: int) -> Level:
     traffic = plan.traffic
-    count = traffic.requests or 0
-    if count > MOST_KEPT and traffic.trace is None and step.concurrency is None and traffic.sharing.turns == 1:
-        return _streamed_level(plan, service, step, number)
+    count = (traffic.requests or 0) if traffic.trace is None else len(traffic.trace)
+    is_timed = step.concurrency is None and traffic.sharing.turns == 1
+    if count > MOST_KEPT and is_timed and not (plan.whole or plan.keeps):
+        return _streamed_level(plan, service, step, number, count)
     demand = _asked(plan, demand_of(traffic, step, number=number))
     sink = Columns()
     clusters = _run(plan, service, [demand], sink.ended, sink.refused, step.concurrency)
@@ -96,13 +97,16 @@ def _window(plan: SimulationPlan, step: LoadStep, requests: Requests) -> Window:
     return closed_window(requests, step.concurrency) if step.concurrency is not None else open_window(requests)
 
 
-def _streamed_level(plan: SimulationPlan, service: Service, step: LoadStep, number: int) -> Level:
+def _streamed_level(plan: SimulationPlan, service: Service, step: LoadStep, number: int, count: int) -> Level:
     """A level with too many requests to keep each: their distributions are kept, in constant memory."""
     traffic = plan.traffic
-    count = traffic.requests or 0
     rate = step.arrivals.rate_per_s if step.arrivals is not None else 1.0
-    sink = Streamed(traffic.objectives, start_s=_WARM * count / rate)
-    clusters = _run(plan, service, _parts(plan, step, number, count), sink.ended, sink.refused, None)
+    demands, start_s = _parts(plan, step, number, count), _WARM * count / rate
+    if traffic.trace is not None:
+        demand = _asked(plan, demand_of(traffic, step, number=number))
+        demands, start_s = iter([demand]), float(np.quantile(demand.due_s, _WARM))
+    sink = Streamed(traffic.objectives, start_s=start_s)
+    clusters = _run(plan, service, demands, sink.ended, sink.refused, None)
     words = f"{count:,} requests: distributions are kept and not every request; the first {_WARM:.0%} are in none."
     return replace(_bare_level(step, clusters), stated=sink.figures(), notes=(words,))
 

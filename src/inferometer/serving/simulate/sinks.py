@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from array import array
 from collections import Counter
-from operator import itemgetter
+from math import isnan, nan
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -14,6 +15,7 @@ from inferometer.core.traffic.spreads import distribution_of_spread, merged, spr
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from inferometer.core.traffic.requests import Floats
     from inferometer.serving.simulate.request import SimulatedRequest
 
 TOO_LONG = "too_long"  # the outcome of a request that the cache could not hold even alone, or the engine refuses
@@ -28,34 +30,41 @@ class Columns:
     """Every request, as a load test keeps it."""
 
     def __init__(self) -> None:
-        self._rows: list[tuple[float, float, float, int, int, int, str]] = []
+        self._rows = array("d")  # six numbers a request
+        self._outcomes: dict[int, str] = {}  # of those that were refused, by their number
 
     def __len__(self) -> int:
-        return len(self._rows)
+        return len(self._rows) // 6
 
     def ended(self, request: SimulatedRequest) -> None:
-        self._rows.append((
-            request.due, request.first, request.last, request.input_tokens, request.output_tokens, request.number, OK,
+        self._rows.extend((
+            request.due, request.first, request.last, request.input_tokens, request.output_tokens, request.number,
         ))  # fmt: skip
 
     def refused(self, request: SimulatedRequest, outcome: str) -> None:
-        self._rows.append(
-            (request.due, -1.0, -1.0, request.input_tokens, request.output_tokens, request.number, outcome)
-        )
+        self._rows.extend((request.due, nan, nan, request.input_tokens, request.output_tokens, request.number))
+        self._outcomes[request.number] = outcome
 
     def columns(self) -> RequestColumns:
-        rows = sorted(self._rows, key=itemgetter(0, 5))  # due, number
-        due, first, last, inputs, outputs, number, outcome = zip(*rows, strict=True) if rows else ((),) * 7
+        rows = np.array(self._rows).reshape(-1, 6)
+        rows = rows[np.lexsort((rows[:, 5], rows[:, 0]))]  # by due, number
+        due = tuple(rows[:, 0].tolist())
+        inputs, outputs, number = (tuple(column.tolist()) for column in rows[:, 3:].astype(np.int64).T)
         return RequestColumns(
             due_s=due,
             sent_s=due,
-            first_s=tuple(None if moment < 0 else moment for moment in first),
-            last_s=tuple(None if moment < 0 else moment for moment in last),
+            first_s=_known(rows[:, 1]),
+            last_s=_known(rows[:, 2]),
             input_tokens=inputs,
             output_tokens=outputs,
-            outcome=outcome,
+            outcome=tuple(self._outcomes.get(one, OK) for one in number),
             session=number,
         )
+
+
+def _known(moments: Floats) -> tuple[float | None, ...]:
+    """NaN is a moment that never came."""
+    return tuple(None if isnan(moment) else moment for moment in moments.tolist())
 
 
 class Streamed:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Protocol
 import numpy as np
 
 from inferometer.core.frozen import frozen
+from inferometer.predict.options import DraftSchedule, drafted_at
 from inferometer.predict.served.step import EngineStep, SecondsGrid
 
 if TYPE_CHECKING:
@@ -27,10 +28,11 @@ _LATER = 1 << 16  # of chunks in the middle of a prompt, by their tokens and tho
 
 @frozen
 class Speculation:
-    """A draft of `length` tokens a step. What drafts reads the prompts too."""
+    """A draft of `length` tokens a step, or of as many as `up_to` has for a load. What drafts reads the prompts too."""
 
     length: int
     draft: EngineStep | None = None  # none: the draft costs nothing, as tokens looked up in the prompt
+    up_to: DraftSchedule = ()
 
 
 class Times(Protocol):
@@ -50,8 +52,11 @@ class StepTimes:
 
     def __init__(self, step: EngineStep, tokens: int, sequences: int, speculation: Speculation | None = None) -> None:
         self._step, self._speculation = step, speculation
-        per = 1 if speculation is None else speculation.length + 1
-        self._per = per  # tokens of a sequence in a step of decoding
+        # By the sequences that decode: tokens of each in the step, drafted ones included.
+        self.per = [1] * (sequences + 1)
+        if speculation is not None:
+            self.per = [1 + drafted_at(speculation.up_to, speculation.length, n) for n in range(sequences + 1)]
+        per = max(self.per)
         self._dense: list[float] = np.append(0.0, step.dense(np.arange(1, tokens + per * sequences + 2))).tolist()
         self._logits: list[float] = np.append(
             0.0, step.logits(np.arange(1, (per + 1) * sequences + tokens // 8 + 2))
@@ -86,7 +91,7 @@ class StepTimes:
         if self._speculation is not None and self._speculation.draft is not None:
             draft = self._speculation.draft
             reading += draft.dense.at(tokens) + sum(draft.prompt.at(size, before + 1.0) for size, before in chunks)
-        dense, logits, decoding = self._dense, self._logits, sequences * self._per
+        dense, logits, decoding = self._dense, self._logits, sequences * self.per[sequences]
         added = dense[tokens + decoding] - dense[decoding] + logits[decoding + count] - logits[decoding] + reading
         seconds = self.decode(sequences, context) if sequences else self._step_s
         if added > 0.0:
@@ -100,7 +105,7 @@ class StepTimes:
         """Whole steps of decoding over the contexts of a row."""
         contexts = np.maximum(1.0, np.arange(_ENTRIES) * float(_EVERY))
         attention = self._step.decode(float(sequences), contexts)
-        products = self._dense[sequences * self._per] + self._logits[sequences * self._per]
+        products = self._dense[sequences * self.per[sequences]] + self._logits[sequences * self.per[sequences]]
         row = self.kernels * (products + attention) + self._step_s + sequences * self._sequence_s
         row = row + self._step.context_seconds(sequences, contexts)
         if self._speculation is not None:
@@ -110,7 +115,7 @@ class StepTimes:
         return listed
 
     def _whole(self, sequences: int, context: float) -> float:
-        products = self._dense[sequences * self._per] + self._logits[sequences * self._per]
+        products = self._dense[sequences * self.per[sequences]] + self._logits[sequences * self.per[sequences]]
         kernels = products + self._step.decode.at(float(sequences), context)
         seconds = self.kernels * kernels + self._step_s + sequences * self._sequence_s
         seconds += float(self._step.context_seconds(sequences, context))
@@ -120,7 +125,7 @@ class StepTimes:
         speculation = self._speculation
         if speculation is None or speculation.draft is None:
             return 0.0
-        return speculation.length * speculation.draft.decode_seconds(sequences, context)  # type: ignore[no-any-return] # one number or an array
+        return (self.per[sequences] - 1) * speculation.draft.decode_seconds(sequences, context)  # type: ignore[no-any-return] # one number or an array
 
 
 class TimesApart:
@@ -174,7 +179,8 @@ class GangTimes:
     part of the experts for the tokens of all ranks, which are gathered before and scattered after (`together`: the
     experts' seconds, the messages'). The rank with the most tokens sets the time; in steps that are replayed as graphs,
     up to `padded_up_to` tokens, the others are filled up to as many (vLLM, v1/worker/dp_utils.py). With drafts a
-    sequence brings `per_sequence` tokens to be verified, which the experts compute as any others.
+    sequence brings `per_sequence` tokens to be verified (or by the load, `up_to`), which the experts compute as any
+    others.
     """
 
     def __init__(  # noqa: PLR0913 - its parts
@@ -187,8 +193,10 @@ class GangTimes:
         most: int,
         padded_up_to: int,
         per_sequence: int = 1,
+        up_to: DraftSchedule = (),
     ) -> None:
-        self._own, self._ranks, self._padded_up_to, self._per = own, ranks, padded_up_to, per_sequence
+        self._own, self._ranks, self._padded_up_to = own, ranks, padded_up_to
+        self._drafted, self._up_to = per_sequence - 1, up_to
         sizes = np.arange(1, ranks * most + 2)
         experts, messages = together
         self._alone: list[float] = np.append(0.0, alone(sizes)).tolist()
@@ -196,7 +204,10 @@ class GangTimes:
 
     def step(self, loads: Sequence[RankLoad]) -> float:
         """Seconds of one step in which each rank reads its chunks and decodes its sequences."""
-        tokens = [_tokens(chunks) + self._per * sequences for chunks, sequences, _ in loads]
+        tokens = [
+            _tokens(chunks) + sequences * (1 + drafted_at(self._up_to, self._drafted, sequences))
+            for chunks, sequences, _ in loads
+        ]
         whole = self._together[self._computed(max(tokens), sum(tokens))]
         return max(self._of_rank(load, own, whole) for load, own in zip(loads, tokens, strict=True) if own)
 

@@ -1,6 +1,7 @@
 import gzip
 import json
 import re
+import tracemalloc
 from pathlib import Path
 
 import numpy as np
@@ -165,3 +166,41 @@ def test_numbers_that_cannot_be_are_refused_and_not_left_out(tmp_path, line, why
     path = written(tmp_path, "\n".join(map(json.dumps, (first, {**other, **line}))))
     with pytest.raises(FormatError, match=why):
         read_trace(path)
+
+
+@pytest.mark.parametrize("form", ["csv", "jsonl"])
+def test_a_long_trace_takes_some_hundred_bytes_a_row_beside_its_text(tmp_path, form):
+    """Requests as objects had taken a kilobyte each: a million of them a gigabyte."""
+    rows = [(at / 10, 100 + at % 7, 1 + at % 5) for at in range(20_000)]
+    if form == "csv":
+        text = "arrival_s,input_tokens,output_tokens\n" + "".join(f"{at},{one},{two}\n" for at, one, two in rows)
+    else:
+        names = ("at_s", "input_tokens", "output_tokens")
+        text = "".join(json.dumps(dict(zip(names, row, strict=True))) + "\n" for row in rows)
+    path = written(tmp_path, text)
+    tracemalloc.start()
+    trace = read_trace(path)
+    _, most = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert most < 4 * len(text) + 400 * len(rows)
+    found = zip(trace.arrival_s.tolist(), trace.input_tokens.tolist(), trace.output_tokens.tolist(), strict=True)
+    assert [*found] == [(pytest.approx(at), one, two) for at, one, two in rows]
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("0.5,1", "line 4"), ("x,1,2", "line 4"), ("0.5,1,two", "line 4"), ("0.5,1," + "9" * 200_000, "field limit"),
+    ],
+)  # fmt: skip
+def test_a_line_that_is_no_request_is_named(tmp_path, line, said):
+    text = f"arrival_s,input_tokens,output_tokens\n1,2,3\n2,3,4\n{line}\n3,4,5\n"
+    with pytest.raises(FormatError, match=said):
+        read_trace(written(tmp_path, text))
+
+
+def test_json_that_breaks_off_far_down_names_its_line(tmp_path):
+    lines = [json.dumps({"at_s": at, "input_tokens": 3, "output_tokens": 4}) for at in range(3000)]
+    lines[2718] = lines[2718][:-5]
+    with pytest.raises(FormatError, match="line 2719"):
+        read_trace(written(tmp_path, "\n".join(lines)))

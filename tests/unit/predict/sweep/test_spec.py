@@ -101,6 +101,7 @@ def test_a_spec_has_every_option_of_a_prediction():
         draft = "llama-3.2-1b"
         length = 4
         acceptance = 0.5
+        up_to = "8:2,32"
         """,
         "grid.toml",
     ).options
@@ -108,6 +109,7 @@ def test_a_spec_has_every_option_of_a_prediction():
     assert (found.host.sampling_s, found.offload.layers, found.battery.capacity_j) == (0.5, 2, 10.0)
     assert (found.energy.joules_per_flop, found.energy.joules_per_byte) == (1e-12, 1e-11)
     assert (found.speculative.draft.name, found.speculative.length) == ("llama-3.2-1b", 4)
+    assert found.speculative.up_to == ((8, 2), (32, 4))
 
 
 @pytest.mark.parametrize(

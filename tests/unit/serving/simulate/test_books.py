@@ -17,13 +17,16 @@ from inferometer.serving.simulate import replica as replicas_of
 from inferometer.serving.simulate import run as running
 from inferometer.serving.simulate import service as services
 from inferometer.serving.simulate.cache import Tier
-from inferometer.serving.simulate.replica import Adapters, Encoder, EngineLimits, Replica
+from inferometer.serving.simulate.replica import Adapters, DraftLevel, Encoder, EngineLimits, Replica
 from inferometer.serving.simulate.service import SIGNALS, ReplicaPool, Scaling, Service
 from inferometer.serving.simulate.sinks import Columns
 from inferometer.serving.simulate.source import Kinds
 from unit.serving.simulate.test_gang import gang
 from unit.serving.simulate.test_queues import GrowingSteps, demand
 
+# Drafts that grow shorter with the load, and are switched off.
+BY_LOAD = (DraftLevel(most=2, paces=(1.2, 2.4, 3.1), per_sequence=4), DraftLevel(most=4, paces=(1.7,), per_sequence=2),
+           DraftLevel(most=np.inf))  # fmt: skip
 _PAGED = sorted(name for name, rules in schedulers().items() if rules.slots is None)
 
 
@@ -106,7 +109,8 @@ def limits(draw):
         patience_s=draw(st.sampled_from([np.inf, np.inf, 0.08])), queue=draw(st.sampled_from([None, None, 5])),
         cancels=draw(st.sampled_from([None, None, (0.3, 0.01)])), by_priority=draw(st.booleans()),
         paces=paces, kept=sum(paces) / 3 if paces else 1.0, per_sequence=4 if paces else 1,
-        seen=draw(st.sampled_from([0.0, 0.3])), chunk=draw(st.sampled_from([None, None, 40])),
+        levels=draw(st.sampled_from([(), (), BY_LOAD])), seen=draw(st.sampled_from([0.0, 0.3])),
+        chunk=draw(st.sampled_from([None, None, 40])),
         longest=draw(st.sampled_from([None, 200])), swap_s_per_block=draw(st.sampled_from([None, None, 1e-4])),
         tiers=draw(st.sampled_from([(), (Tier(blocks=8, load_s=1e-4), Tier(blocks=200, load_s=1e-3))])),
         prefix_cache=draw(st.sampled_from([True, True, False])),
@@ -211,6 +215,8 @@ def test_ranks_that_step_together_keep_their_books(  # noqa: PLR0917 - each is d
 @given(asked=demands(), limit=limits(), replicas=st.integers(1, 2))
 @settings(max_examples=40, deadline=None, derandomize=True)
 def test_slots_keep_their_books(asked, limit, replicas):
-    limit = replace(_sized(limit, asked[0]), paces=(), kept=1.0, per_sequence=1, swap_s_per_block=None, tiers=())
+    limit = replace(
+        _sized(limit, asked[0]), paces=(), levels=(), kept=1.0, per_sequence=1, swap_s_per_block=None, tiers=()
+    )
     pool = ReplicaPool(times=GrowingSteps(), rules=schedulers()["llamacpp"], limits=limit, replicas=replicas)
     _played(asked, Service(pool=pool))

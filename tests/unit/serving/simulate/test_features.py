@@ -10,14 +10,16 @@ from hypothesis import strategies as st
 
 from inferometer.core.errors import DomainError
 from inferometer.core.traffic.demand import Sharing
+from inferometer.core.traffic.requests import Requests
+from inferometer.core.traffic.traces import RequestTrace
 from inferometer.known.engines import scheduler_of
 from inferometer.predict.ask import ask
 from inferometer.predict.served.question import served
-from inferometer.serving.load.plan import LoadPlan
+from inferometer.serving.load.plan import LoadPlan, LoadStep
 from inferometer.serving.simulate import run as running
 from inferometer.serving.simulate.building import service_of
 from inferometer.serving.simulate.plan import Lora, SimulationPlan, Vision
-from inferometer.serving.simulate.replica import Adapters, Encoder, EngineLimits
+from inferometer.serving.simulate.replica import Adapters, DraftLevel, Encoder, EngineLimits
 from inferometer.serving.simulate.service import Cluster, ReplicaPool, Scaling, Service, TwoPools
 from inferometer.serving.simulate.sinks import Columns
 from inferometer.serving.simulate.source import TURNAROUND_S, Kinds, RequestSource
@@ -267,6 +269,45 @@ def test_drafts_that_suit_requests_unevenly_are_slower_on_average_than_even_ones
     assert np.mean(lasting["uneven"]) > np.mean(lasting["even"])
 
 
+@given(
+    seed=st.integers(0, 10_000), most=st.integers(1, 6), length=st.integers(1, 5), acceptance=st.floats(0, 0.95),
+    spread=st.sampled_from([0.0, 0.2]),
+)  # fmt: skip
+@settings(max_examples=50, deadline=None)
+def test_drafts_by_load_are_those_of_any_load_below_their_end_and_none_beyond(seed, most, length, acceptance, spread):
+    """A closed loop of fewer than `most` drafts in every step; one of more, once all of them decode, in none."""
+    rng = np.random.default_rng(seed)
+    asked = replace(closed(rng, 10, 1), output_tokens=rng.integers(20, 90, 10), group=np.zeros(10, int))
+    question, drafts = ask("llama-3.2-1b", on="nvidia-l4", runtime="vllm"), {"speculation": (length, acceptance)}
+    plan = SimulationPlan(question=question, traffic=LoadPlan(url=""), spread=spread, **drafts)
+    always = service_of(plan)[0].pool
+    by_load = service_of(replace(plan, draft_up_to=((most, length),)))[0].pool
+    never = service_of(replace(plan, speculation=None, spread=0.0))[0].pool
+
+    def ends(pool, concurrency):
+        limits = replace(pool.limits, blocks=4000)
+        return played(asked, limits, times=pool.times, concurrency=concurrency)[0]
+
+    assert ends(by_load, most) == ends(always, most)
+    assert [by_load.times.decode(n, 64.0) for n in range(1, most + 1)] == pytest.approx(
+        [always.times.decode(n, 64.0) for n in range(1, most + 1)]
+    )
+    assert by_load.times.decode(most + 1, 64.0) == pytest.approx(never.times.decode(most + 1, 64.0))
+    whole = [one for one in ends(by_load, most + 2).values() if one[0] == "ok"]
+    assert len(whole) == 10
+
+
+def test_a_request_that_drafts_at_two_loads_makes_its_tokens_at_both_paces():
+    """Alone it makes 2.3 tokens a step; after 16 of them, another decodes beside it and both make one."""
+    levels = (DraftLevel(most=1, paces=(2.3,), per_sequence=4), DraftLevel(most=np.inf))
+    asked = demand([0.0, 15.5 * STEP_S], [102, 31], [2, 2])
+    rows, _ = played(asked, replace(LIMITS, levels=levels))
+    first, second = (steps_of(last) for _, _, _, last in rows.values())
+    assert second == 17 + 30  # its prompt in the 17th step, and then one a step
+    # 36.8 tokens, of which no part is lost; 30 beside the other; and the rest alone again
+    assert first == 47 + int(np.ceil((101 - 16 * 2.3 - 30) / 2.3))
+
+
 def test_a_head_that_drafts_takes_a_layers_time_and_room_and_n_grams_take_none():
     question = ask("llama-3.1-8b", on="nvidia-h100-sxm", runtime="vllm")
     plan = SimulationPlan(question=question, traffic=LoadPlan(url=""), speculation=(2, 0.6))
@@ -319,3 +360,25 @@ def test_what_cannot_be_is_refused(wrong):
         names = ("adapters", "rank", "slots") if made is Lora else ("images", "tokens", "encode_s")
         with pytest.raises(DomainError):
             made(**dict(zip(names, values, strict=True)))
+
+
+def test_a_long_trace_is_streamed_unless_each_request_is_asked_for(monkeypatch):
+    """The figures are the same but for the width of a bin; the first tenth is in none."""
+    rng = np.random.default_rng(7)
+    count = 3000
+    trace = RequestTrace(
+        name="long", form="ours", arrival_s=np.sort(rng.uniform(0, 300, count)),
+        input_tokens=rng.integers(1, 900, count), output_tokens=rng.integers(2, 60, count),
+    )  # fmt: skip
+    question = ask("llama-3.2-1b", on="nvidia-l4", runtime="vllm")
+    plan = SimulationPlan(question=question, traffic=LoadPlan(url="simulated", trace=trace, steps=(LoadStep(),)))
+    monkeypatch.setattr(running, "MOST_KEPT", 1000)
+    monkeypatch.setattr("inferometer.serving.simulate.source._PIECE", 100)
+    short, whole = (running.simulate(replace(plan, keeps=keeps)).served.levels[0] for keeps in (False, True))
+    assert (short.requests, len(whole.requests)) == (None, count)
+    assert (short.stated.requests, short.stated.completed) == (count, count)
+    kept = Requests.of(whole.requests).where(np.array(whole.requests.due_s) >= np.quantile(trace.arrival_s, 0.1))
+    for name in ("ttft_s", "tpot_s", "e2e_s"):
+        times = getattr(kept, name)
+        assert getattr(short.stated, name).mean == pytest.approx(float(np.nanmean(times)), rel=1e-6)
+        assert getattr(short.stated, name).p95 == pytest.approx(float(np.nanquantile(times, 0.95)), rel=0.02)

@@ -165,7 +165,8 @@ _DENOISED = frozenset({"image", "encoder"})  # what a model that denoises an ima
 _OURS = frozenset({"batch", "query", "context", "logits", "image"})  # sizes that have a field of their own
 # The fields that go with an option, where they are called otherwise.
 _BELONG = {
-    "speculative": {"draft", "draft_length", "acceptance"}, "host": {"tokenise", "sampling", "detokenise"},
+    "speculative": {"draft", "draft_length", "acceptance", "draft_up_to"},
+    "host": {"tokenise", "sampling", "detokenise"},
 }  # fmt: skip
 
 
