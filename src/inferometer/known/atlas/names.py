@@ -24,7 +24,8 @@ _TUNED = frozenset((
     "bf16", "f16", "fp16", "f32", "fp32", "fp8", "fp4", "nvfp4", "mxfp4", "int8", "int4", "quantized", "kv", "dynamic",
     "dyn", "ud", "i1", "qlora", "spinquant", "unsloth", "ubergarm", "imatrix", "moe", "sym", "asym", "text", "model",
     "thinking", "reasoning", "preview", "ssd", "finetuned", "eagle3", "alpha1", "edge", "0528", "2407", "2409",
-    "2410", "2411", "2501", "2503", "2506", "2507", "2508", "2512", "1m", "4k", "8k", "16k", "32k", "128k", "pytorch", "tf", "onnx", "caffe",
+    "2410", "2411", "2501", "2503", "2506",
+    "2507", "2508", "2512", "1m", "4k", "8k", "16k", "32k", "128k", "pytorch", "tf", "onnx", "caffe",
 ))  # fmt: skip
 _QUANTISED = re.compile(
     r"(?i)(?<![a-z0-9])(?:i?q[1-8]|tq[12])(?:_[0-9a-z]+)*(?:\s*-\s*(?:small|medium|large))?(?![a-z])"
