@@ -144,6 +144,7 @@ class Device:
     launch_s: Sourced | None = None  # host cost of starting one kernel
     call_s: Sourced | None = None  # of a CPU: one call from Python into compiled code, as `inferometer doctor` reads it
     power_w: Sourced | None = None
+    busy_w: Sourced | None = None  # while it runs networks, as measured or as its maker calls typical: no limit
     idle_w: Sourced | None = None
     cooling_w: Sourced | None = None  # what its cooling takes away for good: drawing more, it slows down when warm
     warms_s: Sourced | None = None  # the time constant of its warming: 63 % of the way to its last temperature

@@ -236,7 +236,7 @@ def _row_of_phone(name: str) -> str | None:
 
 def device_from_row(row: CatalogRow) -> Device:
     power, connected = row.inner("power"), row.inner("links")
-    power.allow("tdp", "idle", "cooling", "warms", "battery")
+    power.allow("tdp", "busy", "idle", "cooling", "warms", "battery")
     connected.allow("host", "peer", "network")
     per_flop, per_byte = _operation_energy(row.inner("energy"))
     price = row.inner("price")
@@ -256,6 +256,7 @@ def device_from_row(row: CatalogRow) -> Device:
         clock_hz=row.number("clock", "Hz") or _counted(row, groups[0].clock_hz if groups else 0.0, "core_groups"),
         vector_bits=_vector_bits(groups) if row.text("unit") == "cpu" else None,
         power_w=power.number("tdp", "W"),
+        busy_w=power.number("busy", "W"),
         idle_w=power.number("idle", "W"),
         cooling_w=power.number("cooling", "W"),
         warms_s=power.number("warms", "s"),

@@ -9,6 +9,7 @@ import numpy as np
 from inferometer.core.frozen import frozen, later
 from inferometer.core.profile import Bound, OpTime, Phase
 from inferometer.core.request import BETWEEN, PARTS, RUN
+from inferometer.core.units import format_quantity
 from inferometer.predict.energy import PowerModel, counted_joules, energy_costs, power_model
 from inferometer.predict.headline import AROUND
 from inferometer.predict.options import EnergyCosts, Options
@@ -126,6 +127,9 @@ def energy_notes(device: Device, site: PlanDevices) -> list[str]:
     if site.power is None:
         return []
     whose = f"the whole chip {device.chip}" if device.shares_power else device.name
+    if device.busy_w is not None:
+        told = f" ({device.busy_w.note})" if device.busy_w.note else ""
+        return [f"Energy is counted with what {device.name} draws at work, {format_quantity(device.busy_w.value, 'W')}{told}."]
     if site.power.bound:
         return [f"Energy is the power limit of {whose} times the time: an upper bound."]
     return [f"Energy is counted with the power of {whose}."] if device.shares_power else []

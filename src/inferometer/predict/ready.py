@@ -30,7 +30,7 @@ from inferometer.predict.price.plan import PricePlan, plan_of
 from inferometer.predict.price.variants import variants_asked
 from inferometer.predict.work.collect import collect
 from inferometer.predict.work.count import coverage, unknown_sizes
-from inferometer.predict.work.merge import as_loaded, with_sizes
+from inferometer.predict.work.merge import as_loaded, folded, with_sizes
 from inferometer.predict.work.polynomial import SYMBOLIC, Memo
 from inferometer.predict.work.prepare import PreparedWork, Terms, prepare
 
@@ -238,7 +238,7 @@ def _counted(
 ) -> _Counted:
     require_layers(whole)
     require_sizes(whole, (*SYMBOLIC, *fixed))
-    shaped = _shaped(whole, options, fixed)
+    shaped = _shaped(folded(whole, effects), options, fixed)
     graph, parallel = shaped.graph, workload.parallel
     placed = place(graph, parallel, sequence=options.sequence_parallel, imbalance=options.imbalance)
     terms = Terms(

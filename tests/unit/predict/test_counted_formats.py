@@ -114,3 +114,12 @@ def test_fewer_bits_are_fewer_bytes_whatever_a_config_states(model):
     sizes = [answered_everywhere(model, "nvidia-h200", weights=name, **asked)[0] for name in ("bf16", "f8e4m3", "i4")]
     assert sizes == sorted(sizes, reverse=True)
     assert sizes[0] > 1.7 * sizes[1] > 2.5 * sizes[2]
+
+
+@pytest.mark.parametrize("model", ["d-fine-n", "rtdetr-r18"])
+def test_what_a_compiler_computes_of_constants_alone_needs_no_arithmetic_of_the_device(model):
+    compiled = predict(model, on="qualcomm-snapdragon-8-elite-npu").phase("forward")
+    eager = predict(model, on="nvidia-t4", runtime="torch-eager").phase("forward")
+    constants = {op.name for op in eager.ops} - {op.name for op in compiled.ops}
+    assert any(name.endswith("position_embedding.arange") for name in constants)
+    assert all("position_embedding" in name for name in constants), "and nothing else is left out"

@@ -6,7 +6,7 @@ import pytest
 from inferometer import predict
 from inferometer.core import Workload
 from inferometer.core.errors import DomainError, UnknownNameError
-from inferometer.known import device, grids, instances, pues
+from inferometer.known import device, devices, grids, instances, pues
 from inferometer.predict.answer import predict_graph
 from inferometer.predict.energy import power_model
 from inferometer.predict.money import carbon_grams, hourly_price, million_usd
@@ -65,6 +65,49 @@ def test_a_unit_without_shares_draws_its_limit_and_says_that_it_is_a_bound():
     assert power.joules(time_s=2.0, computing_s=0.1, waiting_s=0.5) == pytest.approx(200.0)
     profile = predict_graph(LLAMA_3_1_8B, machine(unit="npu"), workload=Workload(context=10))
     assert any("upper bound" in note for note in profile.provenance.notes)
+
+
+def test_watts_at_work_stand_for_all_work_and_have_ends():
+    board = machine(unit="npu", busy_w=stated(13.0))
+    power = power_model(board)
+    assert not power.bound
+    assert power.joules(time_s=2.0, computing_s=0.1, waiting_s=0.0) == pytest.approx(26.0)
+    profile = predict_graph(LLAMA_3_1_8B, board, workload=Workload(context=10))
+    summary = profile.summary
+    assert summary.energy_j == pytest.approx(13.0 * summary.tpot_s)
+    assert summary.energy_low_j < summary.energy_j < summary.energy_high_j
+    assert any("at work, 13 W" in note for note in profile.provenance.notes)
+
+
+def test_typical_watts_are_known_less_surely_than_measured_ones():
+    typical, measured = (
+        power_model(machine(busy_w=replace(stated(13.0), origin=origin))) for origin in ("datasheet", "measured")
+    )
+    assert typical.spread > measured.spread > 1
+
+
+def test_every_device_with_watts_at_work_says_whose_and_draws_no_more_than_its_limit():
+    rows = [each for each in map(device, devices()) if each.busy_w is not None]
+    assert {"raspberry-pi-5", "raspberry-pi-4", "hailo-8", "st-stm32l4r5"} <= {each.name for each in rows}
+    for each in rows:
+        assert each.busy_w.note, each.name
+        assert each.busy_w.source, each.name
+        assert each.power_w is None or each.busy_w.value <= each.power_w.value or each.unit == "cpu", each.name
+
+
+@pytest.mark.parametrize(
+    ("name", "model", "published_j"),
+    [
+        # watts over tokens a second of DeepSeek R1 14B, as published: times are those of the priors
+        ("raspberry-pi-5", "qwen2.5-14b", 13.0 / 1.20),
+        ("cix-p1-cpu", "qwen2.5-14b", 34.7 / 4.33),
+        ("intel-n150-cpu", "qwen2.5-14b", 30.3 / 2.13),
+    ],
+)
+def test_a_token_of_a_board_takes_about_the_joules_that_were_published(name, model, published_j):
+    summary = predict(model, on=name, runtime="llamacpp", weights="q4_k", context=512).summary
+    assert summary.energy_low_j < published_j < summary.energy_high_j
+    assert summary.energy_j == pytest.approx(published_j, rel=0.35)
 
 
 def test_without_a_power_limit_energy_is_not_known():

@@ -4,7 +4,6 @@ Convolutions of several branches are one, as they are deployed.
 """
 
 import torch
-import torchvision
 from torch import nn
 from torch.nn import functional
 
@@ -315,34 +314,6 @@ class NasHead(nn.Module):
         return self.scores(self.cls(x)).sigmoid().flatten(2), sides
 
 
-# R-CNNs --------------------------------------------------------------------------------------------------------------
-
-
-class Rcnn(nn.Module):
-    """Backbone, proposals, and the heads of 1000 boxes (100 masks). What is chosen among boxes has no arithmetic."""
-
-    def __init__(self, make, masks=False):
-        super().__init__()
-        net = make(weights=None, weights_backbone=None)
-        self.backbone, self.rpn = net.backbone, net.rpn.head
-        heads = net.roi_heads
-        self.box, self.boxes, self.mask, self.masks = heads.box_head, heads.box_predictor, None, None
-        if masks:
-            self.mask, self.masks = heads.mask_head, heads.mask_predictor
-
-    def forward(self, x):
-        planes = list(self.backbone(x).values())
-        scores, sides = self.rpn(planes)
-        boxes = self.boxes(self.box(_boxes_of(planes[0], 1000, 7)))
-        masks = () if self.mask is None else (self.masks(self.mask(_boxes_of(planes[0], 100, 14))),)
-        return (*scores, *sides, *boxes, *masks)
-
-
-def _boxes_of(plane, boxes, side):
-    """As many patches as boxes: what is read of the planes is at most what is written."""
-    return plane[:, :, :side, :side].repeat(boxes, 1, 1, 1)
-
-
 # Width and depth, or the sizes of each part, and the parameters that their authors state.
 PP_SIZES = {"s": (0.5, 0.33, "7.93M"), "m": (0.75, 0.67, "23.43M"), "l": (1, 1, "52.20M"), "x": (1.25, 1.33, "98.42M")}
 PICO_SIZES = {
@@ -378,15 +349,4 @@ def nets():
         found[f"yolo-nas-{size}"] = Net(
             make=lambda a=(stages, neck, head): YoloNas(*a), inputs=image(640), step=32, published=f"~{count}"
         )
-    detection = torchvision.models.detection
-    wide = image(800, 1344)
-    found["faster-rcnn-resnet50"] = Net(
-        make=lambda: Rcnn(detection.fasterrcnn_resnet50_fpn), inputs=wide, fixed=True, published="~41.8M"
-    )
-    found["faster-rcnn-mobilenet-v3-large"] = Net(
-        make=lambda: Rcnn(detection.fasterrcnn_mobilenet_v3_large_fpn), inputs=wide, fixed=True, published="~19.4M"
-    )
-    found["mask-rcnn-resnet50"] = Net(
-        make=lambda: Rcnn(detection.maskrcnn_resnet50_fpn, masks=True), inputs=wide, fixed=True, published="~44.4M"
-    )
     return found

@@ -42,6 +42,25 @@ def nets():
             },
             published="142774373888", layers=62, head=1,
         ),
+        "glm-4.5-air": Config(
+            config={"model_type": "glm4_moe", "head_dim": 128, "attention_bias": True},
+            published="106852245504", layers=46, head=1,
+        ),
+        "hunyuan-a13b": Config(
+            config={
+                "model_type": "hunyuan_v1_moe", "vocab_size": 128167, "intermediate_size": 3072, "head_dim": 128,
+                "num_key_value_heads": 8, "num_experts": 64, "moe_topk": 8, "tie_word_embeddings": True,
+            },
+            published="80393183232", layers=32,
+        ),
+        "stablelm-3b-4e1t": Config(config={"model_type": "stablelm"}, published="2795443200", layers=32),
+        "starcoder": Config(
+            config={
+                "model_type": "gpt_bigcode", "n_embd": 6144, "n_head": 48, "n_layer": 40, "n_inner": 24576,
+                "n_positions": 8192, "vocab_size": 49152, "multi_query": True,
+            },
+            published="15517456384",
+        ),
         "minicpm3-4b": Config(config={"model_type": "minicpm3"}, published="4073875968", layers=62),
         "afm-4.5b": Config(
             config={

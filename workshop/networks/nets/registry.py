@@ -2,6 +2,7 @@
 
 from workshop.networks.nets import compiled_ops  # noqa: F401, I001 - before torchvision is imported
 from workshop.networks.nets import (
+    ai_hub,
     assorted,
     blaze,
     detectors,
@@ -9,6 +10,7 @@ from workshop.networks.nets import (
     language,
     mlperf,
     packaged,
+    rcnn,
     restoration,
     segmentation,
     speech,
@@ -55,6 +57,8 @@ def nets():
         diffusion,
         detectors,
         assorted,
+        rcnn,
+        ai_hub,
     ):
         found |= module.nets()
     return found

@@ -22,9 +22,10 @@ DATA = Path(__file__).parents[1] / "data" / "atlas"
 _TUNED = frozenset((
     "instruct", "chat", "it", "hf", "gguf", "base", "qat", "sft", "dpo", "awq", "gptq", "exl2", "mlx", "ov", "pt",
     "bf16", "f16", "fp16", "f32", "fp32", "fp8", "fp4", "nvfp4", "mxfp4", "int8", "int4", "quantized", "kv", "dynamic",
-    "dyn", "ud", "i1", "unsloth", "ubergarm", "imatrix", "moe", "sym", "asym", "text", "model", "thinking", "reasoning",
-    "preview", "ssd", "finetuned", "eagle3", "alpha1", "edge", "0528", "2407", "2409", "2410", "2411", "2501", "2503",
-    "2506", "2507", "2508", "2512", "1m", "4k", "8k", "16k", "32k", "128k", "pytorch", "tf", "onnx", "caffe",
+    "dyn", "ud", "i1", "qlora", "spinquant", "unsloth", "ubergarm", "imatrix", "moe", "sym", "asym", "text", "model",
+    "thinking", "reasoning", "preview", "ssd", "finetuned", "eagle3", "alpha1", "edge", "0528", "2407", "2409",
+    "2410", "2411", "2501", "2503", "2506",
+    "2507", "2508", "2512", "1m", "4k", "8k", "16k", "32k", "128k", "pytorch", "tf", "onnx", "caffe",
 ))  # fmt: skip
 _QUANTISED = re.compile(
     r"(?i)(?<![a-z0-9])(?:i?q[1-8]|tq[12])(?:_[0-9a-z]+)*(?:\s*-\s*(?:small|medium|large))?(?![a-z])"

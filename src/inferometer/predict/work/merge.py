@@ -119,6 +119,32 @@ def _loaded(graph: Graph, effects: RuntimeEffects, widened: Mapping[str, str], w
     return graph if same else replace(graph, blocks=tuple(blocks))
 
 
+def folded(graph: Graph, effects: RuntimeEffects) -> Graph:
+    """Without what is computed in f64 of nothing but constants, such as sines of places: a compiler does that itself.
+
+    Few devices have arithmetic for it, and none of what a model is given is in f64.
+    """
+    if effects.fusion == "none":
+        return graph
+    return _graphs.get_or_make("folded", (graph,), lambda: _without_constants(graph))
+
+
+def _without_constants(graph: Graph) -> Graph:
+    blocks = []
+    for block in graph.blocks:
+        known: set[str] = set()  # tensors that no input had a part in
+        kept = []
+        for op in block.ops:
+            constant = not op.weights and all(tensor.name in known for tensor in op.inputs)
+            if constant:
+                known |= {tensor.name for tensor in op.outputs}
+            if not (constant and any(tensor.dtype == "f64" for tensor in (*op.inputs, *op.outputs))):
+                kept.append(op)
+        blocks.append(block if len(kept) == len(block.ops) else replace(block, ops=tuple(kept)))
+    same = all(map(is_, blocks, graph.blocks))
+    return graph if same else replace(graph, blocks=tuple(blocks))
+
+
 def _with_wide_head(graph: Graph, weights: str | None) -> Graph:
     """llama-quantize stores the output matrix (or the embedding that serves as one) in Q6_K, below that format."""
     if weights is None or not is_gguf_block(weights) or dtype(weights).bits >= dtype(_HEAD_FORMAT).bits:

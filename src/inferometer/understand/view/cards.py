@@ -105,6 +105,7 @@ def _plain_facts(device: Device, sources: CitedSources) -> Iterator[Fact]:
         ("launch", device.launch_s, "s"),
         ("call", device.call_s, "s"),
         ("power", device.power_w, "W"),
+        ("power at work", device.busy_w, "W"),
         ("idle", device.idle_w, "W"),
         ("cooling", device.cooling_w, "W"),
         ("warms in", device.warms_s, "s"),

@@ -233,7 +233,7 @@ def _device_words(device: str) -> str:
 # What is written around the name of a network: its task, its number in a list, formats, batches, frameworks, dates.
 _AROUND = (
     r" \[[^]]*\]$", r"^.*/(?!\w*decoder|\w*encoder)", r"(?i)_(?:fp32|fp16|int8|int4|f16|f32|bf16)(?:_\d+b)?$",
-    r"(?i)_\d+b$", r"^\d\d_", r"(?i)_(?:tf2?|pt|quant|ssld|nndct)$", r"_3\.5$",
+    r"_\d+b$", r"^\d\d_", r"(?i)_(?:tf2?|pt|quant|ssld|nndct)$", r"_3\.5$",
     r"(?i)_20\d\d[a-z]{3,4}(?:_int8|_fp16)?$", r" (?:cls|backbone)$",
     r"(?i)^(?:image_classification|object_detection|face_recognition)_(?=\w)",
     r"(?i)_(?:a100|w100)?_?pt_224$", r"(?i)_\db_2core$|_2core$",
