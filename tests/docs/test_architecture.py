@@ -4,9 +4,11 @@ import ast
 import re
 import tomllib
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
+SOURCE = ROOT / "src" / "inferometer"
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
 LAYERS = PROJECT["tool"]["importlinter"]["contracts"][0]["layers"]
 PAGE = (ROOT / "ARCHITECTURE.md").read_text(encoding="utf-8")
@@ -21,14 +23,34 @@ def test_the_page_tells_the_wings_in_the_order_of_the_linter():
 
 
 def test_there_is_no_other_wing():
-    source = ROOT / "src" / "inferometer"
-    assert {path.parent.name for path in source.glob("*/__init__.py")} == set(TOLD)
-    assert {path.name for path in source.glob("*.py")} == {"__init__.py", "__main__.py", "version.py"}
+    assert {path.parent.name for path in SOURCE.glob("*/__init__.py")} == set(TOLD)
+    assert {path.name for path in SOURCE.glob("*.py")} == {"__init__.py", "__main__.py", "version.py"}
 
 
 def test_what_it_sends_a_reader_to_is_there():
     for link in re.findall(r"\]\((src/[^)]*)\)", PAGE):
         assert (ROOT / link).is_file(), link
+
+
+@cache
+def _imports() -> dict[Path, tuple[set[str], list[str]]]:
+    """Of each module of ours, what it imports from others anywhere, and what its loading waits for.
+
+    Made once: to parse all of them takes seconds.
+    """
+    bodies = ((path, ast.parse(path.read_bytes()).body) for path in SOURCE.rglob("*.py"))
+    return {path: (set(_imported_from(body)), [*_loaded_with(body)]) for path, body in bodies}
+
+
+def _imported_from(body: list[ast.stmt]) -> Iterator[str]:
+    """Modules and what is taken from them, in functions too."""
+    for statement in body:
+        if isinstance(statement, ast.ImportFrom):
+            yield from (statement.module, *(f"{statement.module}.{alias.name}" for alias in statement.names))
+        for part in ("body", "orelse", "finalbody"):
+            yield from _imported_from(getattr(statement, part, ()))
+        for branch in (*getattr(statement, "handlers", ()), *getattr(statement, "cases", ())):
+            yield from _imported_from(branch.body)
 
 
 def _loaded_with(body: list[ast.stmt]) -> Iterator[str]:
@@ -58,20 +80,10 @@ def test_every_door_of_a_wing_is_entered_from_outside():
     contracts = [
         contract for contract in PROJECT["tool"]["importlinter"]["contracts"] if contract["type"] == "protected"
     ]
-    source = ROOT / "src" / "inferometer"
-    imported = {
-        path: {
-            name
-            for node in ast.walk(ast.parse(path.read_bytes()))
-            if isinstance(node, ast.ImportFrom)
-            for name in (node.module, *(f"{node.module}.{alias.name}" for alias in node.names))
-        }
-        for path in source.rglob("*.py")
-    }
     for contract in contracts:
         (wing,) = contract["allowed_importers"]
-        inside = source / wing.rpartition(".")[2]
-        entered = {name for path, names in imported.items() if inside not in path.parents for name in names}
+        inside = SOURCE / wing.rpartition(".")[2]
+        entered = {name for path, (names, _) in _imports().items() if inside not in path.parents for name in names}
         assert {door.rpartition(" ")[2] for door in contract["ignore_imports"]} - entered == set()
 
 
@@ -79,12 +91,12 @@ def test_no_module_waits_for_itself_whichever_is_loaded_first():
     """A tool that follows imports allows such a circle, and so does every test that loads another module before it."""
     files = {
         ".".join(path.relative_to(ROOT / "src").with_suffix("").parts).removesuffix(".__init__"): path
-        for path in (ROOT / "src").rglob("*.py")
+        for path in _imports()
     }
     modules = {
         name: [
             module
-            for taken in _loaded_with(ast.parse(path.read_bytes()).body)
+            for taken in _imports()[path][1]
             if (module := taken if taken in files else taken.rpartition(".")[0]) in files and module != name
         ]
         for name, path in files.items()
@@ -119,11 +131,10 @@ def is_there(module, name):
 
 def test_what_shows_a_profile_reads_it_through_its_view_alone():
     """`view_of`, `page_of` and `record_table` lay a profile out; who draws or saves it knows no phase of it."""
-    source = ROOT / "src" / "inferometer"
     renderers = [
-        source / "understand" / "view" / f"{name}.py" for name in ("exports", "notebook", "render", "terminal")
+        SOURCE / "understand" / "view" / f"{name}.py" for name in ("exports", "notebook", "render", "terminal")
     ]
-    renderers += [source / "hub" / "web" / "downloads.py", source / "hub" / "web" / "pages" / "run.py"]
+    renderers += [SOURCE / "hub" / "web" / "downloads.py", SOURCE / "hub" / "web" / "pages" / "run.py"]
     for path in renderers:
         read = [node for node in ast.walk(ast.parse(path.read_bytes())) if isinstance(node, ast.Attribute)]
         inside = {node.attr for node in read if ast.unparse(node.value) == "profile"}
