@@ -118,7 +118,7 @@ def served(question: Question) -> ServedReplica:
             remedy="Ask for --runtime vllm, sglang or trtllm.",
         )
     basis = question.basis()
-    workload, ready = _made_ready(question, basis)
+    workload, ready = made_ready(question, basis)
     if not ready.generative:
         raise DomainError(
             f"{question.graph.name} makes no tokens, and serving engines are for models that do.",
@@ -170,7 +170,7 @@ def plain_step(question: Question) -> tuple[EngineStep, tuple[str, ...]]:
     return engine_step(ready, _NO_COSTS, spread), (*ready.notes, *basis.notes)
 
 
-def _made_ready(question: Question, basis: Basis) -> tuple[Workload, ReadyGraph]:
+def made_ready(question: Question, basis: Basis) -> tuple[Workload, ReadyGraph]:
     workload = replace(question.workload, precision=basis.precision, batch=question.workload.parallel.dp)
     workload = completed(question.graph, workload, question.options, beyond=True)
     ready = make_ready(
@@ -183,7 +183,7 @@ def _made_ready(question: Question, basis: Basis) -> tuple[Workload, ReadyGraph]
 
 def gang_seconds(question: Question) -> tuple[SecondsGrid, SecondsGrid]:
     """Seconds of a step's experts, and of the messages with which ranks gather its tokens and scatter the sums."""
-    return expert_seconds(_made_ready(question, question.basis())[1])
+    return expert_seconds(made_ready(question, question.basis())[1])
 
 
 def _drafts(question: Question, memory: ServingMemory | None) -> tuple[Drafts | None, ServingMemory | None]:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from inferometer.core.errors import DomainError
 from inferometer.known.engines import scheduler_of
 from inferometer.predict.price.collectives import message_seconds, route_of
+from inferometer.predict.served.adapters import AdapterSeconds, adapted_products, adapter_seconds
 from inferometer.predict.served.question import ServedReplica, gang_seconds, plain_step, served
 from inferometer.serving.simulate.cache import Tier
 from inferometer.serving.simulate.replica import Adapters, DraftLevel, Encoder, EngineLimits
@@ -71,8 +72,11 @@ def _pool(
     what = what if memory is None else replace(what, memory=memory)
     limits = _limits(plan, what, question)
     speculation = _speculation(plan, what)
-    times = StepTimes(what.step, limits.tokens, limits.sequences, speculation)
+    what, adapters = _adapted(plan, question, what)
+    times = StepTimes(what.step, limits.tokens, limits.sequences, speculation, adapters)
     limits, more = _with_extras(plan, question, limits, what.memory)
+    if adapters is not None:
+        more.append(_products_words(adapters, times, limits.sequences))
     if not rules.prefix_cache or not plan.prefix_cache:
         limits = replace(limits, prefix_cache=False)
     words = [f"Steps are made as by {rules.title} ({rules.engine} {rules.since} and newer): {rules.url}."]
@@ -181,9 +185,10 @@ def _gang(plan: SimulationPlan, pool: ReplicaPool, question: Question) -> tuple[
     ranks, limits, workload = plan.ranks, pool.limits, question.workload
     parallel = replace(workload.parallel, tp=workload.parallel.tp * ranks, ep=plan.question.workload.parallel.ep)
     what, shared = served(question), served(_of_ranks(plan))
+    adapted, adapters = _adapted(plan, question, what)
     times = GangTimes(
         # A draft that is a layer of the model has its share of the experts, as the other layers have.
-        StepTimes(what.step, limits.tokens, limits.sequences, _speculation(plan, shared)), ranks,
+        StepTimes(adapted.step, limits.tokens, limits.sequences, _speculation(plan, shared), adapters), ranks,
         alone=gang_seconds(question)[0],
         together=gang_seconds(replace(question, workload=replace(workload, parallel=parallel))),
         most=limits.tokens + _most_tokens(limits) * limits.sequences, padded_up_to=what.rules.captured_up_to,
@@ -230,6 +235,25 @@ def _limits(plan: SimulationPlan, what: ServedReplica, question: Question) -> En
     )
 
 
+def _adapted(
+    plan: SimulationPlan, question: Question, what: ServedReplica
+) -> tuple[ServedReplica, AdapterSeconds | None]:
+    """What serves with the kernels of adapters to launch, and what their products take."""
+    if plan.lora is None:
+        return what, None
+    adapters = adapter_seconds(question, plan.lora.rank, plan.lora.adapters, plan.lora.slots)
+    return replace(what, step=replace(what.step, launches=what.step.launches + adapters.launches)), adapters
+
+
+def _products_words(adapters: AdapterSeconds, times: StepTimes, sequences: int) -> str:
+    """What the products of adapters take of a step that decodes, alone and with many."""
+    parts = []
+    for count in (1, min(64, sequences)):
+        added, whole = times.kernels * adapters.at(count, count), times.decode(count, 512.0)
+        parts.append(f"{1e3 * added:.3g} ms of {1e3 * whole:.3g} where {count} decode")
+    return f"Their own products are in every step: {', '.join(parts)}."
+
+
 def _with_extras(
     plan: SimulationPlan, question: Question, limits: EngineLimits, memory: ServingMemory | None
 ) -> tuple[EngineLimits, list[str]]:
@@ -237,17 +261,14 @@ def _with_extras(
     words, held_bytes = [], 0.0
     if plan.lora is not None:
         # Two thin matrices in 16 bits beside every product of the layers, on each device its share of them.
-        wide: int = sum(
-            block.count * (op["in_features"] + op["out_features"])
-            for block, op in question.graph.ops()
-            if op.kind == "linear" and "logits" not in op.symbols
-        )
+        products = adapted_products(question.graph)
+        wide: int = sum(block.count * (op["in_features"] + op["out_features"]) for block, op in products)
         a_slot = 2.0 * plan.lora.rank * wide / question.workload.parallel.tp
         load_s, held_bytes = a_slot / _host_rate(question), plan.lora.slots * a_slot  # engines keep room for all slots
         limits = replace(limits, adapters=Adapters(slots=plan.lora.slots, load_s=load_s))
         words.append(
             f"An adapter of rank {plan.lora.rank} has {a_slot / 1e6:.3g} MB on a device. It takes "
-            f"{1e3 * load_s:.3g} ms from the host's memory, which the step waits for; its own products are not counted."
+            f"{1e3 * load_s:.3g} ms from the host's memory, which the step waits for."
         )
     if plan.vision is not None:
         # vLLM keeps results of the encoder for as many tokens as a step has (SchedulerConfig.encoder_cache_size).

@@ -19,6 +19,7 @@ from inferometer.predict.served.step import EngineStep, SecondsGrid
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from inferometer.predict.served.adapters import AdapterSeconds
     from inferometer.serving.simulate.slots import Slots
 
 _EVERY = 64  # tokens of context between two entries of a row
@@ -50,7 +51,14 @@ class Times(Protocol):
 class StepTimes:
     """`Times` of an engine's step on its device."""
 
-    def __init__(self, step: EngineStep, tokens: int, sequences: int, speculation: Speculation | None = None) -> None:
+    def __init__(
+        self,
+        step: EngineStep,
+        tokens: int,
+        sequences: int,
+        speculation: Speculation | None = None,
+        adapters: AdapterSeconds | None = None,
+    ) -> None:
         self._step, self._speculation = step, speculation
         # By the sequences that decode: tokens of each in the step, drafted ones included.
         self.per = [1] * (sequences + 1)
@@ -66,6 +74,7 @@ class StepTimes:
         self._first: list[float] = np.append(0.0, step.prompt(np.arange(1.0, tokens + 2), 1.0)).tolist()
         self._rows: list[list[float] | None] = [None] * (sequences + 1)
         costs = step.costs
+        self._adapters = adapters
         self.kernels: float = costs.kernels.value
         self.kernels_prompt: float = costs.kernels_prompt.value
         self._step_s, self._sequence_s, self._eager_s = costs.step_s.value, costs.sequence_s.value, step.eager_s
@@ -93,6 +102,8 @@ class StepTimes:
             reading += draft.dense.at(tokens) + sum(draft.prompt.at(size, before + 1.0) for size, before in chunks)
         dense, logits, decoding = self._dense, self._logits, sequences * self.per[sequences]
         added = dense[tokens + decoding] - dense[decoding] + logits[decoding + count] - logits[decoding] + reading
+        if self._adapters is not None:
+            added += self._adapters.at(tokens + decoding, sequences + count) - self._adapters.at(decoding, sequences)
         seconds = self.decode(sequences, context) if sequences else self._step_s
         if added > 0.0:
             seconds += self.kernels_prompt * added
@@ -105,7 +116,7 @@ class StepTimes:
         """Whole steps of decoding over the contexts of a row."""
         contexts = np.maximum(1.0, np.arange(_ENTRIES) * float(_EVERY))
         attention = self._step.decode(float(sequences), contexts)
-        products = self._dense[sequences * self.per[sequences]] + self._logits[sequences * self.per[sequences]]
+        products = self._products(sequences)
         row = self.kernels * (products + attention) + self._step_s + sequences * self._sequence_s
         row = row + self._step.context_seconds(sequences, contexts)
         if self._speculation is not None:
@@ -114,9 +125,13 @@ class StepTimes:
         self._rows[sequences] = listed
         return listed
 
+    def _products(self, sequences: int) -> float:
+        tokens = sequences * self.per[sequences]
+        beside = 0.0 if self._adapters is None else self._adapters.at(tokens, sequences)
+        return self._dense[tokens] + self._logits[tokens] + beside
+
     def _whole(self, sequences: int, context: float) -> float:
-        products = self._dense[sequences * self.per[sequences]] + self._logits[sequences * self.per[sequences]]
-        kernels = products + self._step.decode.at(float(sequences), context)
+        kernels = self._products(sequences) + self._step.decode.at(float(sequences), context)
         seconds = self.kernels * kernels + self._step_s + sequences * self._sequence_s
         seconds += float(self._step.context_seconds(sequences, context))
         return seconds + (float(self._drafting(sequences, context)) if self._speculation is not None else 0.0)

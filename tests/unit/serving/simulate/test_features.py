@@ -14,6 +14,7 @@ from inferometer.core.traffic.requests import Requests
 from inferometer.core.traffic.traces import RequestTrace
 from inferometer.known.engines import scheduler_of
 from inferometer.predict.ask import ask
+from inferometer.predict.served.adapters import adapter_seconds
 from inferometer.predict.served.question import served
 from inferometer.serving.load.plan import LoadPlan, LoadStep
 from inferometer.serving.simulate import run as running
@@ -382,3 +383,40 @@ def test_a_long_trace_is_streamed_unless_each_request_is_asked_for(monkeypatch):
         times = getattr(kept, name)
         assert getattr(short.stated, name).mean == pytest.approx(float(np.nanmean(times)), rel=1e-6)
         assert getattr(short.stated, name).p95 == pytest.approx(float(np.nanquantile(times, 0.95)), rel=0.02)
+
+
+def _adapters(model="llama-3.1-8b", device="nvidia-h100-sxm", *, rank=16, many=8, slots=8, **parallel):
+    question = ask(model, on=device, runtime="vllm", **parallel)
+    return adapter_seconds(question, rank, many, slots)
+
+
+@given(
+    rank=st.sampled_from([4, 16, 64]), slots=st.integers(1, 24), tokens=st.integers(1, 3000), more=st.integers(1, 500),
+    sequences=st.integers(1, 100),
+)  # fmt: skip
+@settings(max_examples=25, deadline=None)
+def test_products_of_adapters_grow_with_tokens_sequences_and_rank(rank, slots, tokens, more, sequences):
+    """And reading the matrices of those that are used takes its time on the memory at least."""
+    few, wide = (_adapters(rank=each, many=slots, slots=slots) for each in (rank, 4 * rank))
+    at = few.at(tokens + sequences, sequences)
+    assert 0 < at <= few.at(tokens + sequences + more, sequences) * 1.001
+    assert at <= wide.at(tokens + sequences, sequences) * 1.001
+    assert few.at(sequences, sequences) <= few.at(sequences + more, sequences + more) * 1.001
+    a_layer = 2 * (4096 + 4096) + 2 * (4096 + 1024) + 3 * (4096 + 14336)
+    a_matrix = 2 * rank * 32 * a_layer / 3.35e12  # bytes of all layers over the memory's bandwidth
+    assert at >= 0.9 * few.used(sequences) * a_matrix * 0.75  # q, k and v read one A each, gate and up too
+
+
+def test_a_step_with_adapters_is_longer_by_their_products_and_a_chunk_by_its_tokens():
+    question = ask("llama-3.1-8b", on="nvidia-h100-sxm", runtime="vllm")
+    plan = SimulationPlan(question=question, traffic=LoadPlan(url=""))
+    pools = [service_of(replace(plan, lora=lora))[0].pool.times for lora in (None, Lora(adapters=8, rank=16, slots=4))]
+    own = _adapters(many=8, slots=4)
+    for count in (1, 7, 64):
+        added = pools[1].decode(count, 512.0) - pools[0].decode(count, 512.0)
+        assert added == pytest.approx(pools[0].kernels * own.at(count, count), rel=1e-6)
+    read = pools[1].mixed([(2048, 0)], 4, 512.0) - pools[0].mixed([(2048, 0)], 4, 512.0)
+    alone = pools[0].kernels * own.at(4, 4)
+    assert read == pytest.approx(alone + pools[0].kernels_prompt * (own.at(2052, 5) - own.at(4, 4)), rel=1e-6)
+    assert [_adapters(tp=tp).launches for tp in (1, 2)] == [8 * 32] * 2  # a layer's q k v, o, gate up, down: two each
+    assert _adapters(tp=4).at(16384, 64) < 0.6 * _adapters().at(16384, 64)  # few tokens wait for launches
