@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from inferometer.core.device import Device, Sourced
 
 
-# Eight in ten within: between models on one board, published watts differ by 1.06 (microcontrollers) to 1.15 (boards and
-# machines at the wall). What a maker calls typical says neither of which network nor at what load: twice that.
+# Eight in ten within: between models on one board, published watts differ by 1.06 (microcontrollers) to 1.15 (boards
+# and machines at the wall). What a maker calls typical says neither of which network nor at what load: twice that.
 _MEASURED_SPREAD, _TYPICAL_SPREAD = 1.2, 1.5
 # Power above idle follows the clock to this power: 3 while the voltage falls with it, 1 once it cannot fall any more.
 _CLOCK_POWERS = (1.0, 2.0, 3.0)

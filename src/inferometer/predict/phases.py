@@ -128,8 +128,9 @@ def energy_notes(device: Device, site: PlanDevices) -> list[str]:
         return []
     whose = f"the whole chip {device.chip}" if device.shares_power else device.name
     if device.busy_w is not None:
+        watts = format_quantity(device.busy_w.value, "W")
         told = f" ({device.busy_w.note})" if device.busy_w.note else ""
-        return [f"Energy is counted with what {device.name} draws at work, {format_quantity(device.busy_w.value, 'W')}{told}."]
+        return [f"Energy is counted with what {device.name} draws at work, {watts}{told}."]
     if site.power.bound:
         return [f"Energy is the power limit of {whose} times the time: an upper bound."]
     return [f"Energy is counted with the power of {whose}."] if device.shares_power else []

@@ -1,3 +1,6 @@
+import pytest
+
+from inferometer import predict
 from inferometer.core.device import UNITS
 from inferometer.core.graph import Block, Graph
 from inferometer.core.workload import Workload
@@ -74,3 +77,20 @@ def test_power_and_storage_are_known_for_some_machines_and_unknown_for_others():
     assert power_prior("npu") is None
     assert storage_prior("server").high_bytes_per_s.value > storage_prior("board").high_bytes_per_s.value
     assert storage_prior("toaster") is None
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "apple-m1-gpu", "apple-m2-ultra-gpu", "apple-m4-gpu", "apple-m1-cpu", "nvidia-rtx-4090", "nvidia-rtx-3060",
+        "nvidia-jetson-orin-nano-8gb", "intel-arc-a770", "intel-core-ultra-9-288v-gpu", "amd-ryzen-ai-max-395-gpu",
+        "qualcomm-snapdragon-8-elite-gpu", "raspberry-pi-5", "rockchip-rk3588-cpu",
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("formats", [("q4_k", "q5_k", "q6_k"), ("q4_0", "q5_0", "q5_1")])
+def test_wider_blocks_that_nobody_measured_are_read_no_faster_than_narrower_ones(name, formats):
+    times = [
+        predict("llama-3.2-3b", on=name, runtime="llamacpp", weights=each, context=512).phase("decode").time_s
+        for each in formats
+    ]
+    assert times == sorted(times)

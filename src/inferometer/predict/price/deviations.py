@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from inferometer.core.dtypes import DTYPES, is_gguf_block
 from inferometer.core.frozen import frozen
 from inferometer.core.kept import Kept
 from inferometer.core.statistics import EIGHT_IN_TEN
@@ -50,6 +51,7 @@ WORTH_SAYING = 0.02  # of a model's time: a smaller effect changes no reading, a
 _NEAR, _LIKE = 0.815, 0.41
 UNMEASURED = ("near", "like", "new")
 _FEW_DEVICES = 2  # of a maker: one tells nothing of what its others do with an engine
+_BLOCKS = tuple(sorted((name for name in DTYPES if is_gguf_block(name)), key=lambda name: DTYPES[name].bits))
 _USUAL_HZ = 2.5e9  # a clock that says nothing of a CPU
 # What sums are held to on a device that was not among those they were fitted with: see `_carried`. Of the CPUs and GPUs
 # that were, a kernel of nine in ten starts within the first, and products of nine in ten reach the second.
@@ -57,6 +59,7 @@ _CARRIED_KERNEL_S = 1e-4
 _CARRIED_SHARE = 0.08
 _CARRIED = frozenset({"cpu", "gpu", "npu"})
 _OF_ENCODERS = ("linear", "matmul", "attention", "vector.norm")  # classes that networks of convolutions hardly have
+_OF_WEIGHTS = ("linear", "experts")  # classes whose bytes are mostly weights
 _OF_NO_MATRIX = ("depthwise", "vector", "indexing")  # classes that reach little of a peak for matrices
 
 
@@ -268,7 +271,39 @@ def _fitted(standing: Standing, quantity: str) -> FittedPrior | None:
     )
     if not seen and standing.unit in _CARRIED:
         prior = _carried(prior, standing, exp(sums["kernel"]), known)
-    return _keeping_up(prior, standing, quantity, seen=seen)
+    return _no_faster_than_narrower(_keeping_up(prior, standing, quantity, seen=seen), standing, quantity, known.levels)
+
+
+def _no_faster_than_narrower(
+    prior: FittedPrior, standing: Standing, quantity: str, levels: Mapping[str, LevelRow]
+) -> FittedPrior:
+    """The prior of a block format that nobody measured with the engine, held to the one before it that somebody did.
+
+    Such a format has the sums of its parents alone, and on a device that is busy unpacking, blocks of five bits would
+    be read faster than those of four. It unpacks no faster than the narrower one, and reads no more blocks a second.
+    """
+    weights = standing.weights
+    if weights not in _BLOCKS or _of_blocks(standing, weights) in levels:
+        return prior
+    family = [name for name in _BLOCKS if name.endswith("_k") == weights.endswith("_k")]
+    below = family[: family.index(weights)]
+    measured = any(_of_blocks(standing, name) in levels for name in below)
+    # The one below may not have been measured either; then it was held to the one below that.
+    other = _fitted(replace(standing, weights=below[-1]), quantity) if measured else None
+    if other is None:
+        return prior
+    more = float(DTYPES[weights].bits / DTYPES[below[-1]].bits)
+    classes = {}
+    for name, (compute, memory, kernel) in prior.classes.items():
+        compute_there, memory_there, kernel_there = other.classes[name]
+        most = memory_there * (more if name.startswith(_OF_WEIGHTS) else 1.0)
+        classes[name] = min(compute, compute_there), min(memory, most), max(kernel, kernel_there)
+    step_s, unpack = max(prior.step_s, other.step_s), max(prior.unpack, other.unpack)
+    return replace(prior, classes=classes, step_s=step_s, unpack=unpack)
+
+
+def _of_blocks(standing: Standing, weights: str) -> str:
+    return f"engine+format:{standing.unit}:{standing.engine}:{weights}/{standing.activations}"
 
 
 def _kept_up_with(standing: Standing) -> Standing | None:
