@@ -67,7 +67,7 @@ def _by_config(network: Graph, folder: Path) -> tuple[Graph | None, str]:
     if not problems:
         # What is not quantised: f16 where most of the weights are so stored, else f32.
         formats = [entry.dtype for entry in held.values()]
-        precision = "f32" if "f16" in formats else "f16"
+        precision = "f16" if "f16" in formats else "f32"
         return replace(stored.with_stored(graph, held), precision=precision), ""
     usual = _usual(network)
     held, _ = stored.fit(graph, lambda _name, weight: _counted_as(weight, usual))
