@@ -52,19 +52,25 @@ def numbered(text):
     [
         (  # onnx.proto3, TensorProto.DataType
             {number: element.name for number, element in ELEMENTS.items()},
-            "1:FLOAT UINT8 INT8 UINT16 INT16 INT32 INT64 STRING BOOL FLOAT16 DOUBLE UINT32 UINT64 COMPLEX64 COMPLEX128 "
-            "BFLOAT16 FLOAT8E4M3FN FLOAT8E4M3FNUZ FLOAT8E5M2 FLOAT8E5M2FNUZ UINT4 INT4 FLOAT4E2M1 FLOAT8E8M0 UINT2 "
-            "INT2 FLOAT6E2M3 FLOAT6E3M2",
+            (
+                "1:FLOAT UINT8 INT8 UINT16 INT16 INT32 INT64 STRING BOOL FLOAT16 DOUBLE UINT32 UINT64 COMPLEX64 COMPLEX128 "
+                "BFLOAT16 FLOAT8E4M3FN FLOAT8E4M3FNUZ FLOAT8E5M2 FLOAT8E5M2FNUZ UINT4 INT4 FLOAT4E2M1 FLOAT8E8M0 UINT2 "
+                "INT2 FLOAT6E2M3 FLOAT6E3M2"
+            ),
         ),
         (  # TensorFlow Lite's schema.fbs, TensorType; 5, 13 and 14 are texts and handles
             {number: name for number, name in TENSOR_TYPES.items() if name is not None},
-            "FLOAT32 FLOAT16 INT32 UINT8 INT64 - BOOL INT16 COMPLEX64 INT8 FLOAT64 COMPLEX128 UINT64 - - UINT32 UINT16 "
-            "INT4 BFLOAT16 INT2 UINT4 FLOAT8_E4M3FN FLOAT8_E5M2",
+            (
+                "FLOAT32 FLOAT16 INT32 UINT8 INT64 - BOOL INT16 COMPLEX64 INT8 FLOAT64 COMPLEX128 UINT64 - - UINT32 UINT16 "
+                "INT4 BFLOAT16 INT2 UINT4 FLOAT8_E4M3FN FLOAT8_E5M2"
+            ),
         ),
         (  # ExecuTorch's scalar_type.fbs
             EXECUTORCH,
-            "BYTE CHAR SHORT INT LONG HALF FLOAT DOUBLE 11:BOOL QINT8 QUINT8 QINT32 BFLOAT16 23:FLOAT8E5M2 "
-            "FLOAT8E4M3FN FLOAT8E5M2FNUZ FLOAT8E4M3FNUZ UINT16 UINT32 UINT64",
+            (
+                "BYTE CHAR SHORT INT LONG HALF FLOAT DOUBLE 11:BOOL QINT8 QUINT8 QINT32 BFLOAT16 23:FLOAT8E5M2 "
+                "FLOAT8E4M3FN FLOAT8E5M2FNUZ FLOAT8E4M3FNUZ UINT16 UINT32 UINT64"
+            ),
         ),
         (  # its XNNPACK delegate's schema.fbs, XNNDatatype
             XNNPACK,
@@ -72,8 +78,10 @@ def numbered(text):
         ),
         (  # torch/_export/serde/schema.py, ScalarType
             {number: name for number, name in SCALAR_TYPES.items() if number != 33},  # scales: an exponent in a byte
-            "1:BYTE CHAR SHORT INT LONG HALF FLOAT DOUBLE COMPLEXHALF COMPLEXFLOAT COMPLEXDOUBLE BOOL BFLOAT16 "
-            "28:UINT16 FLOAT8E4M3FN FLOAT8E5M2 FLOAT8E4M3FNUZ FLOAT8E5M2FNUZ 34:UINT32 UINT64",
+            (
+                "1:BYTE CHAR SHORT INT LONG HALF FLOAT DOUBLE COMPLEXHALF COMPLEXFLOAT COMPLEXDOUBLE BOOL BFLOAT16 "
+                "28:UINT16 FLOAT8E4M3FN FLOAT8E5M2 FLOAT8E4M3FNUZ FLOAT8E5M2FNUZ 34:UINT32 UINT64"
+            ),
         ),
         (MNN, "1:FLOAT 3:INT32 UINT8 6:INT8 9:INT64 19:HALF"),  # MNN's Tensor.fbs, DataType
         (  # CTranslate2's types.h, DataType
@@ -88,7 +96,7 @@ def test_a_schemas_number_for_a_format_is_the_one_of_its_name(table, schema):
 
 
 def test_torchs_and_openvinos_own_names_are_ours():
-    assert {**_STORAGES, **_TYPES} == {name: ours(name) for name in (*_STORAGES, *_TYPES)}
+    assert {name: ours(name) for name in (*_STORAGES, *_TYPES)} == {**_STORAGES, **_TYPES}
     alike = {"nf4": "u4", "u1": "u2"}  # stored in as many bits, or in the fewest that there are
     found = {name: ELEMENTS[number].name for name, number in OPENVINO.items()}
     assert found == {name: alike.get(name) or ours(name) for name in OPENVINO}

@@ -248,7 +248,7 @@ def _recurrent(op_type: str, states: int) -> Callable[[LayerSite], list[Node]]:
             op_type, (x, *weights, lengths, *given), (every, *site.outputs[1:]), layout=1, hidden_size=hidden or None,
             direction=direction,
         )  # fmt: skip
-        return [node, site.node("Transpose", (every,), site.outputs[:1], part="order", perm=(0, 1, 2, 3))]
+        return [node, site.node("Transpose", (every,), site.outputs[:1], part="order", perm=(0, 2, 1, 3))]
 
     return convert
 
