@@ -53,16 +53,16 @@ def numbered(text):
         (  # onnx.proto3, TensorProto.DataType
             {number: element.name for number, element in ELEMENTS.items()},
             (
-                "1:FLOAT UINT8 INT8 UINT16 INT16 INT32 INT64 STRING BOOL FLOAT16 DOUBLE UINT32 UINT64 COMPLEX64 COMPLEX128 "
-                "BFLOAT16 FLOAT8E4M3FN FLOAT8E4M3FNUZ FLOAT8E5M2 FLOAT8E5M2FNUZ UINT4 INT4 FLOAT4E2M1 FLOAT8E8M0 UINT2 "
-                "INT2 FLOAT6E2M3 FLOAT6E3M2"
+                "1:FLOAT UINT8 INT8 UINT16 INT16 INT32 INT64 STRING BOOL FLOAT16 DOUBLE UINT32 UINT64 COMPLEX64 "
+                "COMPLEX128 BFLOAT16 FLOAT8E4M3FN FLOAT8E4M3FNUZ FLOAT8E5M2 FLOAT8E5M2FNUZ UINT4 INT4 FLOAT4E2M1 "
+                "FLOAT8E8M0 UINT2 INT2 FLOAT6E2M3 FLOAT6E3M2"
             ),
         ),
         (  # TensorFlow Lite's schema.fbs, TensorType; 5, 13 and 14 are texts and handles
             {number: name for number, name in TENSOR_TYPES.items() if name is not None},
             (
-                "FLOAT32 FLOAT16 INT32 UINT8 INT64 - BOOL INT16 COMPLEX64 INT8 FLOAT64 COMPLEX128 UINT64 - - UINT32 UINT16 "
-                "INT4 BFLOAT16 INT2 UINT4 FLOAT8_E4M3FN FLOAT8_E5M2"
+                "FLOAT32 FLOAT16 INT32 UINT8 INT64 - BOOL INT16 COMPLEX64 INT8 FLOAT64 COMPLEX128 UINT64 - - UINT32 "
+                "UINT16 INT4 BFLOAT16 INT2 UINT4 FLOAT8_E4M3FN FLOAT8_E5M2"
             ),
         ),
         (  # ExecuTorch's scalar_type.fbs
