@@ -214,7 +214,7 @@ utilisation = { compute = 0.5, memory = 0.25, storage = 0.125, host = 0.75, netw
 launch = "16 us"
 call = "17 us"
 power = { tdp = "18 W", idle = "1 W", cooling = "9 W", warms = "60 s", battery = "20 J" }
-energy = { flop = "3 pJ", byte = "4 pJ" }
+energy = { flop = "3 nJ", byte = "4 nJ" }
 price = { list = "500 USD" }
 notes = "n"
 [[devices.x.memory]]
@@ -254,8 +254,8 @@ def test_a_device_has_every_key_of_its_row(tmp_path):
         "aliases": ("a", "b"), "year": 2024, "flash_bytes": 1e6, "storage_bytes_per_s": 15e9,
         "shares": {"compute": 0.5, "memory": 0.25, "storage": 0.125, "host": 0.75, "network": 0.625}, "cores": 7,
         "clock_hz": 2e9, "launch_s": pytest.approx(16e-6), "call_s": pytest.approx(17e-6), "power_w": 18, "idle_w": 1,
-        "cooling_w": 9, "warms_s": 60, "battery_j": 20, "joules_per_flop": pytest.approx(3e-12),
-        "joules_per_byte": pytest.approx(4e-12), "price_usd": 500, "notes": "n",
+        "cooling_w": 9, "warms_s": 60, "battery_j": 20, "joules_per_flop": pytest.approx(3e-9),
+        "joules_per_byte": pytest.approx(4e-9), "price_usd": 500, "notes": "n",
         "memories": (
             {"level": "dram", "kind": "LPDDR4X-4266", "capacity_bytes": 8e9, "usable_bytes": 7e9,
              "bandwidth_bytes_per_s": 4266e6 * 8, "latency_s": pytest.approx(1e-7)},
