@@ -176,6 +176,28 @@ def test_a_run_that_beats_its_roof_is_judged_again_by_a_better_one_and_taught_wi
     assert taught == ["better roof of local"]
 
 
+def test_only_a_whole_run_that_is_as_it_is_predicted_teaches(order, monkeypatch):
+    taught, learns = [], True
+    monkeypatch.setattr(measurements, "_learned", lambda run, *_: (taught.append(run), run)[1])
+    monkeypatch.setattr(measurements.settings, "learns", lambda: learns)
+
+    def teaches(on=None, *, complete=True, **changes):
+        taught.clear()
+        order.result = run_of(complete=complete)
+        measurements.measure_and_judge(replace(ASKED, **changes), on=on)
+        return bool(taught)
+
+    assert teaches()
+    assert teaches(weights="i4", threads=2)  # a prediction is asked with these
+    for changes in (
+        {"on": "board"}, {"complete": False}, {"providers": ("p",)}, {"optimisation": "all"}, {"options": {"a": "b"}},
+        {"precision": "f16"},
+    ):  # fmt: skip
+        assert not teaches(**changes), changes
+    learns = False
+    assert not teaches()
+
+
 def test_a_run_on_a_gpu_is_judged_by_it_and_one_on_a_named_device_by_that(order):
     order.result = run_of(profile(device="gpu0"))
     measurements.measure_and_judge(ASKED)

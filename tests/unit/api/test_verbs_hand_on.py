@@ -131,14 +131,14 @@ def test_a_search_is_asked_as_it_was_asked_for(monkeypatch):
         fallback=0.3, edge="e", edge_model="f", edge_weights="i8", round_trip_s=0.4, keep=7, options=options,
         engine="local:3", seed=8, kv=["f8e4m3"], max_num_seqs=[3], max_num_batched_tokens=[4], draft="eagle",
         draft_length=[5], acceptance=0.6, acceptance_spread=0.1, max_power_w=7e3, prices={"nvidia-l4": 0.5},
-        day=[0.5, 1.0], link="infiniband-ndr", replica_up=0.9, dp=[6],
+        day=[0.5, 1.0], link="infiniband-ndr", replica_up=0.9, dp=[6], pp=[7], ep=[8],
         autoscale=True, cold_start_s=9.0, scale_by="cache",
     )  # fmt: skip
     assert (search.kv, search.sequences, search.tokens, search.day) == (("f8e4m3",), (3,), (4,), (0.5, 1.0))
     assert search.drafts == (Drafting(draft="eagle", length=5, acceptance=0.6, spread=0.1),)
     assert (search.most_watts, search.prices, search.replica_up) == (7e3, (("nvidia-l4", 0.5),), 0.9)
     assert search.autoscale == Autoscaling(signal="cache", cold_start_s=9.0)
-    assert (search.link.name, search.dp) == ("infiniband-ndr", (6,))
+    assert (search.link.name, search.dp, search.pp, search.ep) == ("infiniband-ndr", (6,), (7,), (8,))
     assert (search.model, search.rate_per_s, search.goal, engine) == ("m", 2.5, "greenest", "local:3")
     assert (search.prompt, search.generate, search.objectives) == (fixed(11), fixed(5), GOALS)
     assert (search.devices, search.runtimes, search.weights, search.tp) == (("d",), ("r",), ("i4",), (2,))
@@ -149,6 +149,39 @@ def test_a_search_is_asked_as_it_was_asked_for(monkeypatch):
     for wrong in ({"edge_model": "f"}, {"edge_weights": "i8"}):
         with pytest.raises(DomainError, match="answers first"):
             services.plan("m", rate=1.0, slo="ttft<=1s", **wrong)
+
+
+TRACE = (
+    '{"timestamp": 0, "input_length": 700, "output_length": 4, "hash_ids": [0, 1]}\n'
+    '{"timestamp": 500, "input_length": 600, "output_length": 5, "hash_ids": [0, 2]}\n'
+    '{"timestamp": 2000, "input_length": 500, "output_length": 9, "hash_ids": [0, 3]}\n'
+)
+
+
+def test_a_search_over_a_trace_has_its_lengths_and_its_own_rate_unless_another_is_asked_for(monkeypatch, tmp_path):
+    monkeypatch.setattr("inferometer.serving.plans.search.plan", lambda search, engine: search)
+    file = tmp_path / "trace.jsonl"
+    file.write_text(TRACE)
+    search = services.plan("m", trace=file, slo="ttft<=1s")
+    assert (search.prompt.values, search.generate.values) == ((700, 600, 500), (4, 5, 9))
+    assert (len(search.trace), search.rate_per_s) == (3, 3 / 2), "three in two seconds"
+    assert services.plan("m", trace=str(file), slo="ttft<=1s", rate=8.0).rate_per_s == 8
+    file.write_text(TRACE.replace("500,", "0,").replace("2000,", "0,"))
+    with pytest.raises(DomainError, match="at one moment"):
+        services.plan("m", trace=file, slo="ttft<=1s")
+    assert services.plan("m", trace=file, slo="ttft<=1s", rate=8.0).rate_per_s == 8
+    with pytest.raises(DomainError, match="what comes"):
+        services.plan("m", slo="ttft<=1s")
+
+
+def test_a_load_test_plays_the_trace_and_takes_a_rate_of_none_as_a_rate(monkeypatch, tmp_path):
+    monkeypatch.setattr("inferometer.serving.load.run.load", lambda plan: plan)
+    file = tmp_path / "trace.jsonl"
+    file.write_text(TRACE)
+    played = services.load("h", trace=file)
+    assert (len(played.trace), played.steps) == (3, (LoadStep(),))
+    with pytest.raises(DomainError):
+        services.load("h", rate=0.0)
 
 
 PLAIN = {

@@ -5,6 +5,7 @@ from inferometer.formats.stored import (
     all_stacked,
     fit,
     joined,
+    listed,
     tensors_graph,
     with_others,
     with_stored,
@@ -34,7 +35,7 @@ GRAPH = Graph(
 
 
 def test_layers_stored_alike_stay_one_block():
-    entries = {f"l.{layer}.up.weight": stored("x", (4, 8), "f16") for layer in range(2, 6)}
+    entries = {name: stored(name, (4, 8), "f16") for name in (f"l.{layer}.up.weight" for layer in range(2, 6))}
     graph = with_stored(GRAPH, entries)
     assert [(b.name, b.first, b.count) for b in graph.blocks] == [("embed", 0, 1), ("decoder", 2, 4)]
     assert graph.blocks[1].ops[0].weights[0].dtype == "f16"
@@ -83,11 +84,26 @@ def test_equal_tensors_stack():
     assert all_stacked([stored("a", (2, 3)), None]) is None
 
 
+def test_a_stack_has_the_scales_of_all_its_parts():
+    scales = Companion(suffix=".scales", shape=(4, 1), dtype="f16", nbytes=8)
+    parts = [Stored(names=(name,), shape=(4, 8), dtype="i4", nbytes=16, companions=(scales,)) for name in "abc"]
+    (stacked,) = all_stacked(parts).companions
+    assert (stacked.shape, stacked.nbytes) == ((3, 4, 1), sum(part.companions[0].nbytes for part in parts))
+    assert (stacked.suffix, stacked.dtype, all_stacked(parts).nbytes) == (".scales", "f16", 48)
+
+
+def test_of_many_entries_the_first_are_shown_and_the_rest_are_counted():
+    for count in range(9):
+        shown, _, more = listed([str(number) for number in range(count)]).partition("; and ")
+        assert shown.split("; ") == [str(number) for number in range(min(count, 5))] or not count
+        assert more == (f"{count - 5} more" if count > 5 else "")
+
+
 def test_stored_tensors_without_an_op_take_room_and_no_time():
     tensors = {name: stored(name, (3,)) for name in ("used", "mask", "copy", "w")}
     used = {"e.weight": tensors["used"]}
     graph, notes = with_others(
-        GRAPH, tensors, used, lambda entry: entry.names[0] == "mask", lambda entry: entry.names[0] == "copy"
+        GRAPH, tensors, used, lambda entry: entry.names[0] in {"mask", "copy"}, lambda entry: entry.names[0] == "copy"
     )
     roles = [(op.kind, op.weights[0].role) for op in graph.blocks[-1].ops]
     assert roles == [("view", "constant"), ("view", "constant"), ("view", "weight")]

@@ -1,13 +1,13 @@
 """Rows with every key, each with another value: what the catalog makes of them, field by field."""
 
-from dataclasses import fields, is_dataclass
+from dataclasses import fields, is_dataclass, replace
 from typing import get_args
 
 import pytest
 
-from inferometer.core.device import Sourced
+from inferometer.core.device import CoreGroup, Sourced
 from inferometer.core.engine import Admission, Order, Victim
-from inferometer.core.errors import CatalogError
+from inferometer.core.errors import CatalogError, DomainError
 from inferometer.core.workload import Precision
 from inferometer.known import engines, hardware, places, reference, zoo
 from inferometer.known.engines import EngineRank, _descriptor, costs_of, version_numbers
@@ -189,6 +189,95 @@ def test_a_share_by_rule_is_of_the_label_and_says_so(tmp_path, monkeypatch):
     assert hardware.usable_by_rule(device, "dram", None) is hardware.usable_by_rule(device, "l2", label) is None
 
 
+def test_what_a_system_keeps_comes_off_the_share_and_not_off_the_label(tmp_path, monkeypatch):
+    text = 'title = "R"\nvendor = "*"\nunit = "gpu"\nlevel = "*"\nshare = 0.75\nkept = "2 GB"\n'
+    monkeypatch.setattr(hardware, "usable_rules", lambda: (hardware._rule(row(tmp_path, "usable", text)),))
+    device = row(tmp_path, "devices", 'vendor = "V"\nunit = "gpu"\n')
+    found = hardware.usable_by_rule(device, "dram", Sourced(value=16e9, origin="datasheet", source="s", date="2020"))
+    assert (found.value, found.note) == (10e9, "by rule: 0.75 of the label less 2e+09 B (R)")
+
+
+DEVICE = """title = "D"
+vendor = "V"
+unit = "cpu"
+kind = "phone"
+family = "f"
+chip = "ch"
+aliases = ["a", "b"]
+year = 2024
+core_groups = ["3 × cortex-a76 @ 2 GHz", "4 × cortex-a55 @ 1 GHz"]
+peaks = { f32 = "7 GFLOP/s" }
+flash = "1 MB"
+links = { host = "12 GB/s", peer = "13 GB/s", network = "14 GB/s" }
+storage = "15 GB/s"
+utilisation = { compute = 0.5, memory = 0.25, storage = 0.125, host = 0.75, network = 0.625 }
+launch = "16 us"
+call = "17 us"
+power = { tdp = "18 W", idle = "1 W", cooling = "9 W", warms = "60 s", battery = "20 J" }
+energy = { flop = "3 nJ", byte = "4 nJ" }
+price = { list = "500 USD" }
+notes = "n"
+[[devices.x.memory]]
+level = "dram"
+kind = "LPDDR4X-4266"
+bits = 64
+capacity = "8 GB"
+usable = "7 GB"
+latency = "100 ns"
+[[devices.x.memory]]
+level = "l2"
+capacity = "1 MB"
+bandwidth = "99 GB/s"
+"""
+
+
+def test_a_device_has_every_key_of_its_row(tmp_path):
+    found = hardware.device_from_row(row(tmp_path, "devices", DEVICE))
+    assert found.peaks["f32"].value == 7e9, "what a row states comes before what follows from its cores"
+    big, little = found.core_groups
+    assert [(group.core, group.count, group.clock_hz) for group in found.core_groups] == [
+        ("cortex-a76", 3, 2e9), ("cortex-a55", 4, 1e9)
+    ]  # fmt: skip
+    computed = {name: peak.value for name, peak in found.peaks.items() if name != "f32"}
+    assert computed == {
+        name: 3 * 2e9 * rate + 4 * 1e9 * little.ops_per_cycle[name]
+        for name, rate in big.ops_per_cycle.items()
+        if name in little.ops_per_cycle and name != "f32"
+    }
+    links = {end: getattr(found, f"{end}_link") for end in ("host", "peer", "network")}
+    assert {end: (link.kind, link.bandwidth_bytes_per_s.value) for end, link in links.items()} == {
+        "host": ("host", 12e9), "peer": ("peer", 13e9), "network": ("network", 14e9)
+    }  # fmt: skip
+    told = plain(replace(found, peaks={}, core_groups=(), host_link=None, peer_link=None, network_link=None))
+    assert told == {
+        "name": "x", "title": "D", "vendor": "V", "unit": "cpu", "kind": "phone", "family": "f", "chip": "ch",
+        "aliases": ("a", "b"), "year": 2024, "flash_bytes": 1e6, "storage_bytes_per_s": 15e9,
+        "shares": {"compute": 0.5, "memory": 0.25, "storage": 0.125, "host": 0.75, "network": 0.625}, "cores": 7,
+        "clock_hz": 2e9, "launch_s": pytest.approx(16e-6), "call_s": pytest.approx(17e-6), "power_w": 18, "idle_w": 1,
+        "cooling_w": 9, "warms_s": 60, "battery_j": 20, "joules_per_flop": pytest.approx(3e-9),
+        "joules_per_byte": pytest.approx(4e-9), "price_usd": 500, "notes": "n",
+        "memories": (
+            {"level": "dram", "kind": "LPDDR4X-4266", "capacity_bytes": 8e9, "usable_bytes": 7e9,
+             "bandwidth_bytes_per_s": 4266e6 * 8, "latency_s": pytest.approx(1e-7)},
+            {"level": "l2", "capacity_bytes": 1e6, "bandwidth_bytes_per_s": 99e9},
+        ),
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(("rates", "bits"), [((32, 64), None), ((64, 32), 512), ((128,), 512), ((), None)])
+def test_registers_are_told_by_the_f32_rate_of_the_fastest_cores(rates, bits):
+    groups = tuple(CoreGroup(core="c", count=1, clock_hz=1.0, ops_per_cycle={"f32": rate}) for rate in rates)
+    assert hardware._vector_bits(groups) == bits
+
+
+@pytest.mark.parametrize("name", ["0.9 B/s", "1000001 GB/s"])
+def test_a_link_that_is_asked_for_has_a_rate_that_there_can_be(name):
+    assert hardware.link("1 B/s").bandwidth_bytes_per_s.value == 1
+    assert hardware.link("1000000 GB/s").bandwidth_bytes_per_s.value == 1e15
+    with pytest.raises(DomainError, match="A link's rate is from"):
+        hardware.link(name)
+
+
 def test_a_core_has_its_rates_by_format(tmp_path):
     text = 'title = "C"\naliases = ["c"]\nnote = "n"\nops = { f32 = 16, i8 = 64 }\n'
     assert plain(_design(row(tmp_path, "cores", text))) == {
@@ -306,6 +395,8 @@ own = "1 GB"
 split = "2 GB"
 switched_add = "4 GB"
 switched = ["nvlink-*"]
+padded_input = 6
+padded_inner = 9
 layer = "3 B"
 """
 
@@ -324,7 +415,7 @@ def test_a_serving_engine_has_its_limits_and_costs(tmp_path):
     assert memory == {
         "since": "0.3", "share": 0.9, "of_free": False, "profiles": False, "keeps_experts": False, "logit_bytes": 8,
         "own_bytes": 1e9, "split_bytes": 2e9, "switched_bytes": 4e9, "switched": ("nvlink-*",),
-        "layer_bytes": 3, "padded_to": (1, 1),
+        "layer_bytes": 3, "padded_to": (6, 9),
     }  # fmt: skip
     assert found == {
         "tables": "t", "version": "0.9", **numbers, "large_bytes": 70e9, "mixed": True, "frees_windows": True,

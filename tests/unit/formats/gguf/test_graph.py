@@ -166,6 +166,7 @@ def test_latent_attention_may_store_its_projection_in_two(tmp_path):
     metadata["deepseek2.attention.key_length"] = rank + config["qk_rope_head_dim"]
     graph = read(tmp_path, metadata, {name: (shape, "f32") for name, shape in shapes.items()})
     assert (graph.architecture, graph.metadata["notes"]) == ("deepseek_v3", ())
+    assert graph.metadata["stored_as"].keys() == shapes.keys()
 
 
 def test_an_unknown_architecture_is_a_graph_of_its_tensors(tmp_path):
@@ -178,6 +179,19 @@ def test_an_unknown_architecture_is_a_graph_of_its_tensors(tmp_path):
         ("embeddings", 0, 1), ("blk", 0, 1), ("blk", 1, 3), ("others", 0, 1),
     ]  # fmt: skip
     assert graph_work(graph, Binding(sizes=SIZES)).weights > 0
+
+
+@pytest.mark.parametrize("length", [0, ("i32", -1), True, 77.0, "77"])
+def test_a_context_that_is_no_count_is_no_limit(tmp_path, length):
+    metadata = {"general.architecture": "newcomer", "newcomer.context_length": length}
+    assert read(tmp_path, metadata, small_tensors()).context_limit is None
+
+
+@pytest.mark.parametrize(("key", "norm"), [("layer_norm_rms_epsilon", "rms"), ("layer_norm_epsilon", "layer")])
+def test_the_norms_of_an_unknown_architecture_are_told_by_their_epsilon(tmp_path, key, norm):
+    metadata = {"general.architecture": "newcomer", f"newcomer.attention.{key}": 1e-5}
+    ops = [op for _, op in read(tmp_path, metadata, small_tensors()).ops() if op.kind == "norm"]
+    assert {op["norm"] for op in ops} == {norm}
 
 
 def test_a_file_that_does_not_fit_its_architecture_says_what_differs(tmp_path):
@@ -210,14 +224,14 @@ def test_sizes_given_layer_by_layer_are_one_where_they_agree(tmp_path):
 
 def test_metadata_and_tokenizer_are_kept(tmp_path):
     metadata = small_llama() | {
-        "general.license": "mit", "tokenizer.ggml.model": "gpt2", "quantize.imatrix.file": "x.dat",
+        "general.license": "mit", "tokenizer.ggml.model": "gpt2", "quantize.imatrix.file": "x.dat", "general": 1,
         "tokenizer.ggml.tokens": [f"t{index}" for index in range(1000)],
     }  # fmt: skip
     facts = read(tmp_path, metadata, small_tensors()).metadata
     assert facts["general"]["license"] == "mit"
     assert facts["tokenizer"]["ggml.tokens"] == {"type": "string", "count": 1000}
     assert facts["hyperparameters"]["block_count"] == 4
-    assert facts["others"] == {"quantize.imatrix.file": "x.dat"}
+    assert facts["others"] == {"quantize.imatrix.file": "x.dat", "general": 1}
     json.dumps(facts)
 
 
@@ -257,8 +271,9 @@ def test_parts_must_belong_together(tmp_path):
     (tmp_path / "m-00003-of-00003.gguf").write_bytes(path.read_bytes())
     with pytest.raises(FormatError, match="same name"):
         reader.read(path)
-    with pytest.raises(FormatError, match="does not say where the others are"):
-        reader.read(path.rename(tmp_path / "renamed.gguf"))
+    for name in ("renamed.gguf", "m-00002-of-00004.gguf"):
+        with pytest.raises(FormatError, match="does not say where the others are"):
+            reader.read(path := path.rename(tmp_path / name))
 
 
 def test_content_decides_not_the_name(tmp_path):

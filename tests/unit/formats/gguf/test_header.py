@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 
 from inferometer.core.errors import FormatError
-from inferometer.formats.gguf.header import CountedValue, parse_header, read_header
+from inferometer.formats.gguf.header import TENSOR_TYPES, CountedValue, parse_header, read_header
 from unit.formats.gguf.gguf_bytes import header, text, typed, write
 
 HERE = Path("model.gguf")
@@ -80,6 +80,19 @@ def test_the_file_is_the_header_the_tensors_and_the_padding(tmp_path, alignment)
     assert found.data_offset + found.tensor_bytes + found.padding_bytes == path.stat().st_size
     assert found.alignment == alignment
     assert all(tensor.offset % alignment == 0 for tensor in found.tensors)
+
+
+def test_a_header_alone_ends_where_the_file_does():
+    """Without tensors nothing is padded up to where they would begin."""
+    raw, _ = header({"general.name": "xyz"}, {})
+    found = parse_header(raw.rstrip(b"\0"), HERE)
+    assert (found.data_offset, found.padding_bytes) == (found.file_bytes, 0)
+
+
+def test_interleaved_rows_are_of_the_format_they_are_made_from():
+    """ggml.h had Q4_0_4_4, Q4_0_4_8 and Q4_0_8_8 as 31 to 33, and IQ4_NL_4_4, _4_8 and _8_8 as 36 to 38."""
+    names = {number: TENSOR_TYPES[number][0].name for number in (31, 32, 33, 36, 37, 38)}
+    assert names == {31: "q4_0", 32: "q4_0", 33: "q4_0", 36: "iq4_nl", 37: "iq4_nl", 38: "iq4_nl"}
 
 
 def test_shapes_have_the_outermost_axis_first():

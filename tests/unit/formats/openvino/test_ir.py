@@ -105,6 +105,12 @@ def test_shapes_that_the_network_computes_are_followed(tmp_path):
     assert shapes_of(read(ir, tmp_path)) == [("batch", "x.1", "8", "8")]
 
 
+def test_an_input_of_several_names_goes_by_the_first_of_them_in_order(tmp_path):
+    ir = Ir()
+    ir.result(ir.layer("ReLU", [(ir.parameter("mask,ids", (2, 3)), (2, 3))], [(2, 3)]), (2, 3))
+    assert [tensor.name for tensor in read(ir, tmp_path).inputs] == ["ids"]
+
+
 def test_what_a_split_leaves_is_what_its_outputs_say(tmp_path):
     ir = Ir()
     x, axis, lengths = ir.parameter("x", (1, 10)), ir.const((), "i64", [1]), ir.const((2,), "i64", [3, -1])

@@ -4,9 +4,11 @@ from pathlib import Path
 import pytest
 
 from inferometer.core.errors import FormatError
+from inferometer.core.graph import Block, Graph, Op, Tensor
 from inferometer.formats.base import look
 from inferometer.formats.huggingface.graph import graph_from_config
-from inferometer.formats.safetensors import reader
+from inferometer.formats.safetensors import _Locator, reader
+from inferometer.formats.stored import Stored, fit
 from inferometer.predict.work.count import coverage
 from unit.formats.safetensors.safetensors_bytes import write
 
@@ -73,6 +75,7 @@ def test_layers_that_torchao_quantised_have_their_scales_beside_them(tmp_path):
 def test_formats_and_bytes_are_the_files(tmp_path):
     graph = model(tmp_path, llama())
     assert (graph.parameters, graph.architecture, graph.precision) == (PARAMETERS, "llama", "bf16")
+    assert [(block.name, block.count) for block in graph.blocks if block.count > 1] == [("decoder", 2)]
     assert graph.metadata["bytes_by_format"] == {"bf16": 2 * PARAMETERS}
     assert all(weight.dtype == "bf16" for weight, _ in graph.weights())
 
@@ -201,7 +204,9 @@ def test_all_shards_are_read_whichever_is_named(tmp_path, named):
     shards(tmp_path)
     graph = reader.read(tmp_path / named)
     assert (graph.parameters, graph.metadata["notes"]) == (PARAMETERS, ())
-    assert len(graph.metadata["files"]) == 2
+    facts, sizes = graph.metadata, [path.stat().st_size for path in tmp_path.glob("*.safetensors")]
+    assert len(facts["files"]) == len(sizes) == 2
+    assert facts["file_bytes"] == facts["header_bytes"] + facts["tensor_bytes"] == sum(sizes)
 
 
 @pytest.mark.parametrize("name", ["../x.safetensors", "/x.safetensors", "a\\b.safetensors", "x.bin", "c:x.safetensors"])
@@ -233,6 +238,69 @@ def test_a_folder_with_several_files_and_no_index_asks_which(tmp_path):
         write(tmp_path / name, {"t": ("F32", [2])})
     with pytest.raises(FormatError, match=r"a\.safetensors, b\.safetensors"):
         reader.read(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("files", "read", "name"),
+    [
+        (("model.safetensors", "adapter.safetensors"), "model.safetensors", "folder"),
+        (("diffusion_pytorch_model.safetensors", "a.safetensors"), "diffusion_pytorch_model.safetensors", "folder"),
+        (("consolidated.safetensors",), "consolidated.safetensors", "consolidated"),
+        (("pytorch_model-00001-of-00001.safetensors",), "pytorch_model-00001-of-00001.safetensors", "folder"),
+        (("model.fp16.safetensors",), "model.fp16.safetensors", "folder"),
+    ],
+)
+def test_of_several_files_the_usual_one_is_read_and_the_model_is_called_after_it_or_its_folder(
+    tmp_path, files, read, name
+):
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    for file in files:
+        write(folder / file, {"t": ("F32", [2])})
+    assert reader.read(folder).metadata["files"] == [read]
+    assert (reader.read(folder).name, reader.read(folder / read).name) == ("folder", name)
+
+
+def test_of_several_indexes_the_one_without_a_variant_is_read(tmp_path):
+    for form in ("fp16.", "", "v."):  # the shortest name, not the first
+        write(tmp_path / f"{form}t.safetensors", {"t": ("F32", [2])})
+        index = {"weight_map": {"t": f"{form}t.safetensors"}}
+        (tmp_path / f"model.{form}safetensors.index.json").write_text(json.dumps(index))
+    assert reader.read(tmp_path).metadata["files"] == ["t.safetensors"]
+
+
+@pytest.mark.parametrize(
+    ("tensors", "precision"),
+    [
+        ({"a": ("F16", [20]), "b": ("F32", [9]), "c": ("F32", [9])}, "f16"),
+        ({"a": ("F32", [20]), "ids": ("I64", [99]), "mask": ("U8", [99])}, "f32"),
+        ({"a": ("F8_E4M3", [20]), "b": ("F32", [9])}, "bf16"),  # computed in no narrower format than this
+        ({"ids": ("I64", [9])}, "bf16"),
+    ],
+)
+def test_the_precision_is_the_format_that_most_numbers_have(tmp_path, tensors, precision):
+    assert model(tmp_path, tensors, config=None).precision == precision
+
+
+def test_a_mask_is_no_parameter_and_a_bias_that_nothing_uses_is_one(tmp_path):
+    extra = {"a.bias": ("BF16", [1, 1, 8, 8]), "b.bias": ("BF16", [7]), "c.position_ids": ("I64", [1, 9])}
+    graph = model(tmp_path, llama() | extra)
+    assert (graph.parameters, graph.metadata["notes"]) == (PARAMETERS + 7, ("Tensors that no op uses: b.bias.",))
+
+
+def test_a_weight_under_another_librarys_name_is_found_at_its_own_index():
+    weights = (Tensor(name="layers.{}.conv.weight", shape=(2, 3), role="weight"),)
+    block = Block(name="b", ops=(Op(name="layers.{}.conv", kind="linear", weights=weights),), count=13)
+    graph = Graph(name="g", blocks=(block,), metadata={"modules": {"layers.{}.conv": "encoder.{}.dense"}})
+    tensors = {
+        name: Stored(names=(name,), shape=(2, 3), dtype="f32", nbytes=24)
+        for name in (f"encoder.{index}.dense.weight" for index in range(13))
+    }
+    held, problems = fit(graph, _Locator(graph, tensors).locate)
+    assert problems == []
+    assert {name: entry.names for name, entry in held.items()} == {
+        f"layers.{index}.conv.weight": (f"encoder.{index}.dense.weight",) for index in range(13)
+    }
 
 
 def test_content_decides_not_the_name(tmp_path):

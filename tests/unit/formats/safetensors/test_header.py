@@ -4,8 +4,9 @@ import struct
 
 import pytest
 
+from inferometer.core.dtypes import DTYPES
 from inferometer.core.errors import FormatError
-from inferometer.formats.safetensors import _MANY_FILES, _by_index, read_header
+from inferometer.formats.safetensors import _FORMATS, _MANY_FILES, _by_index, read_header
 from unit.formats.safetensors.safetensors_bytes import described, packed, write
 
 TENSORS = {"a": ("F32", [2, 3]), "b": ("BF16", [4]), "empty": ("F16", [0, 7]), "scalar": ("I64", [])}
@@ -21,6 +22,22 @@ def test_formats_shapes_and_bytes_come_from_the_header(tmp_path):
     }  # fmt: skip
     assert found.metadata == {"format": "pt"}
     assert found.header_bytes + sum(t.nbytes for t in found.tensors) == found.file_bytes == path.stat().st_size
+
+
+def test_a_format_is_ours_of_its_name_and_has_the_bits_its_name_says(tmp_path):
+    """Three numbers of each: their bits are rounded up to bytes. `core.dtypes` and the names are a second way."""
+    others = {"F8_E4M3FNUZ": "f8e4m3", "F8_E5M2FNUZ": "f8e5m2", "F4": "f4e2m1", "BOOL": "bool"}
+    bits = {name: int((re.search(r"\d+", name) or ["8"])[0]) for name in _FORMATS}
+    entries, offset = {}, 0
+    for name in _FORMATS:
+        size = -(-3 * bits[name] // 8)
+        entries[name] = entry(name, (3,), (offset, offset + size))
+        offset += size
+    (tmp_path / "m").write_bytes(packed(entries, offset))
+    for tensor in read_header(tmp_path / "m").tensors:
+        ours = others.get(tensor.name, tensor.name.lower().replace("_", ""))
+        assert tensor.dtype == (ours if ours in DTYPES else None)
+        assert ours not in DTYPES or DTYPES[ours].bits == bits[tensor.name], tensor.name
 
 
 def test_a_header_may_be_padded_with_spaces(tmp_path):
