@@ -375,6 +375,14 @@ def test_devices_go_to_the_urgent_then_to_who_has_fewest_and_used_least(fleet, s
         assert [job for job in given_ if asked[job] == kind] == mine[: taken.split().count(kind)]
 
 
+def test_what_was_used_long_ago_counts_less_than_what_was_used_now(fleet, clock):
+    for project, took_s, then_s in (("old", 40.0, 3 * 3600), ("new", 10.0, 0)):
+        measured(fleet, project, took_s=took_s, project=project)  # 40 s, halved three times, are 5
+        clock.now += then_s
+    jobs = {project: submitted(fleet, number, project=project) for number, project in enumerate(("new", "old"))}
+    assert fleet.lease("pi").row.id == jobs["old"]
+
+
 def test_how_long_devices_were_busy(fleet, clock):
     measured(fleet, 1, took_s=10.0)
     measured(fleet, 2, took_s=20.0)
