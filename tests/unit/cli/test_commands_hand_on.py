@@ -3,24 +3,36 @@
 from collections import Counter
 from contextlib import nullcontext
 from dataclasses import replace
+from inspect import Parameter, signature
 from itertools import combinations
 from pathlib import Path
 from types import SimpleNamespace
 
+import click
 import pytest
 from click.testing import CliRunner
 
+import inferometer as im
+from inferometer.api.watching import watch
 from inferometer.cli import elsewhere, progress, storing
 from inferometer.cli.commands import agent, bench, bundle, calibrate, export, hub, prepare, profile, sweep
-from inferometer.cli.run import run
-from inferometer.core.box import parse_ceiling
+from inferometer.cli.run import cli, run
+from inferometer.core.box import BoxOrder, parse_ceiling
 from inferometer.core.calibration import Calibration
 from inferometer.core.errors import DomainError, EngineError, GateError, InferometerError, PlaceError, UnknownNameError
 from inferometer.core.job import JobResult
 from inferometer.core.profile import Verification
+from inferometer.core.traffic.lengths import Lengths
+from inferometer.core.units import parse_quantity
 from inferometer.core.workload import Workload
 from inferometer.hub.places.requests import Calibrating, pack_calibration
+from inferometer.hub.web.guard.rules import Rules
+from inferometer.measure.bench.plan import Plan
+from inferometer.measure.bench.verdict import Criteria
+from inferometer.measure.run.isolate import ChildLimits
 from inferometer.measure.run.tolerance import Tolerance
+from inferometer.serving.load.plan import LoadPlan
+from inferometer.understand.series import AlarmRule
 
 
 class HandedOnError(Exception):
@@ -620,3 +632,67 @@ def test_a_store_may_be_named_by_the_group():
     assert storing._or_from_the_group(SimpleNamespace(parent=above), parameter, "own") == "own"
     assert storing._or_from_the_group(SimpleNamespace(parent=above), parameter, None) == "above"
     assert storing._or_from_the_group(SimpleNamespace(parent=None), parameter, None) is None
+
+
+# What a command asks for, and the functions and values that have the same fields with the same defaults.
+ASKED_BY = {
+    "bench": (Plan, Criteria), "compare": (Criteria,), "profile": (im.profile, im.verify, Criteria),
+    "bundle create": (im.profile,), "load": (im.load, LoadPlan), "simulate": (im.simulate,), "plan": (im.plan,),
+    "prepare": (im.prepare,), "runs watch": (watch, AlarmRule), "hub": (Rules,), "sweep": (im.sweep,),
+    "predict": (im.predict,), "atlas": (im.atlas,),
+}  # fmt: skip
+OTHERWISE = {("plan", "kv"), ("plan", "engine"), ("sweep", "batch")} | {
+    ("sweep", each) for each in "tp pp ep dp".split()
+}
+
+
+def command_at(path):
+    found = cli
+    for name in path.split():
+        found = found.get_command(click.Context(found), name)
+    return found
+
+
+def defaults_of(path):
+    """The default of each option of a command, as its text says it; None where nothing is meant."""
+    command = command_at(path)
+    context = click.Context(command)
+    given = {each.name: each.get_default(context) for each in command.params if isinstance(each, click.Option)}
+    return {
+        name: value if isinstance(value, bool | int | float | str) and value else None for name, value in given.items()
+    }
+
+
+def as_written(value, default):
+    """A field's default as an option's text would be read: 128 for lengths of 128 tokens, 60.0 for 60 s."""
+    value = value.mean if isinstance(value, Lengths) else value
+    if isinstance(default, str) and isinstance(value, int | float) and not isinstance(value, bool):
+        default = parse_quantity(default, "1" if default.endswith("%") or default.isdecimal() else "s")
+    return value or None, default or None
+
+
+@pytest.mark.parametrize("path", ASKED_BY)
+def test_a_command_left_alone_asks_what_its_function_left_alone_asks(path):
+    given, compared = defaults_of(path), 0
+    for asked in ASKED_BY[path]:
+        fields = signature(asked).parameters
+        for name, default in given.items():
+            field = fields.get(name) or fields.get(f"{name}_s")
+            if field is not None and field.default is not Parameter.empty and (path, name) not in OTHERWISE:
+                meant, read = as_written(field.default, default)
+                assert read == meant, f"{path} {name}: {default!r} is not {field.default!r} of {asked.__name__}"
+                compared += 1
+    assert compared
+
+
+def test_what_several_commands_say_when_nothing_is_said_is_what_their_values_say():
+    box, agent_ = BoxOrder(), defaults_of("hub agent")
+    assert (agent_["box"], *(parse_ceiling(agent_[f"{name}_limit"], name) for name in ("memory", "disk"))) == (
+        box.wish, box.memory, box.disk,
+    )  # fmt: skip
+    silent = {parse_quantity(defaults_of(path)["timeout"], "s") for path in ("profile", "bundle create")}
+    assert silent == {ChildLimits().silence_s}
+    kept = {
+        path: defaults_of(path)["project"] for path in ("bench", "profile", "load", "simulate", "import", "prepare")
+    }
+    assert set(kept.values()) == {"default"}

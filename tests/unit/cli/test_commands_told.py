@@ -1,8 +1,9 @@
 """What commands say, word for word: those that keep and list what is stored, import, compare and calculate.
 
 `commands_told.txt` has a case in a line: commands with `&&` between them, run one after the other in a folder of their
-own. In it lie the profiles fast.json, slow.json and calm.json, which is slow.json undisturbed; and a store with the
-device `pi` and two runs, `fast` of the project `phones` and `slow`, tagged `old`. SAMPLES is the folder of other tools'
+own. In it lie the profiles fast.json, slow.json and calm.json, which is slow.json undisturbed; board.csv, what a board
+wrote down in ten minutes in which it grew hot and slower; and a store with the device `pi` and two runs, `fast` of the
+project `phones` and `slow`, tagged `old`. SAMPLES is the folder of other tools'
 samples. Below stands what the last command printed, lines for people after `!`, and its exit code unless it is 0.
 `python tests/unit/cli/test_commands_told.py` writes that anew (with src and tests on the path). Ids, times and folders
 are written as ID, WHEN and HERE.
@@ -49,6 +50,9 @@ def made(folder):
     save_profile(fast, folder / "fast.json")
     save_profile(slow, folder / "slow.json")
     save_profile(replace(slow, environment=fast.environment), folder / "calm.json")
+    lines = [f"{10 * at},{10 if at < 30 else 12},{8 if at < 30 else 6},{80 - 40 * 0.9**at:.1f}" for at in range(60)]
+    lines[:0] = ["time_s,latency_ms,power_w,temperature_c", *(f"{10 * at},,2,40" for at in range(-5, 0))]
+    (folder / "board.csv").write_text("\n".join(lines), encoding="utf-8")
     with open_store(folder / "data" / "runs.db") as store:
         store.create_project("phones", description="what ships")
         store.add(fast, project="phones", name="fast", tags=("good", "first"))

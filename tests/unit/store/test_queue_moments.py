@@ -263,6 +263,33 @@ def test_a_job_that_is_being_stopped_or_came_to_nothing_is_asked_anew(fleet):
             fleet.finish(job, lease.id, a_result(lease.job, ended="stopped"))
 
 
+def test_of_several_that_ask_the_same_the_last_one_answers(fleet, clock):
+    asked, sent = NewJob(job=a_job()), []
+    for anew in (False, True, True):
+        sent.append(fleet.submit(replace(asked, anew=anew))[0].id)
+        clock.now += 1
+    assert fleet.submit(asked)[0].id == sent[-1]
+    assert len({*sent}) == 3
+
+
+def test_an_engine_is_the_same_however_it_is_written(fleet):
+    job = submitted(fleet, wanted=Wanted(labels={"runtime": "OnnxRuntime"}))
+    assert fleet.lease("pi").row.id == job
+    with pytest.raises(DomainError, match="runs on onnxruntime"):
+        fleet.submit(NewJob(job=a_job(2), wanted=Wanted(labels={"runtime": "litert"})))
+
+
+def test_devices_with_and_without_a_token_are_served_together(fleet, store):
+    store.create_user("ada")
+    tokens = [store.create_token("ada", scopes=("agent",)).token.id for _ in range(2)]
+    for name, token in zip(("bound", "shut"), tokens, strict=True):
+        fleet.register(NewDevice(name=name, labels=DEVICES[0].labels, token=token))
+    store.revoke_token(tokens[1])
+    for seed in range(3):
+        submitted(fleet, seed)
+    assert fleet.lease_all(dict.fromkeys(("shut", "bound", "pi"))).keys() == {"bound", "pi"}
+
+
 @pytest.mark.parametrize("priority", [-101, 101])
 def test_a_priority_has_limits(fleet, priority):
     assert submitted(fleet, 1, priority=priority + (1 if priority < 0 else -1))
@@ -290,6 +317,15 @@ def test_the_time_of_devices_is_charged_once_whatever_became_of_it_and_halves_ev
     other, _ = submitted(fleet, 3, project="q"), submitted(fleet, 4, project="r")
     fleet.cancel(other)
     assert used() == {"p": 2.5 + 3600, "q": 0.0, "r": 0.0}
+
+
+def test_a_clock_that_was_put_back_gives_nobody_time_back(fleet, store, clock):
+    measured(fleet, 1, took_s=10.0, project="p")
+    job, lease = submitted(fleet, 2, project="p"), fleet.lease("pi")
+    clock.now -= 5
+    fleet.give_back(job, lease.id, "It is off.", counts=False)
+    assert store.database.write(lambda c: shares.used(c, fleet._now()))["p"][1] == pytest.approx(10.0)
+    clock.now += 5
 
 
 @pytest.mark.parametrize(
@@ -337,6 +373,14 @@ def test_devices_go_to_the_urgent_then_to_who_has_fewest_and_used_least(fleet, s
     for kind in set(taken.split()):  # of those alike, the oldest
         mine = [job for job, what in asked.items() if what == kind]
         assert [job for job in given_ if asked[job] == kind] == mine[: taken.split().count(kind)]
+
+
+def test_what_was_used_long_ago_counts_less_than_what_was_used_now(fleet, clock):
+    for project, took_s, then_s in (("old", 40.0, 3 * 3600), ("new", 10.0, 0)):
+        measured(fleet, project, took_s=took_s, project=project)  # 40 s, halved three times, are 5
+        clock.now += then_s
+    jobs = {project: submitted(fleet, number, project=project) for number, project in enumerate(("new", "old"))}
+    assert fleet.lease("pi").row.id == jobs["old"]
 
 
 def test_how_long_devices_were_busy(fleet, clock):
