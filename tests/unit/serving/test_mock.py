@@ -462,11 +462,11 @@ def test_requests_that_follow_each_other_at_once_on_one_connection_are_all_answe
 
 
 def test_texts_are_embedded_in_one_step_that_reads_them():
-    ((status, text), (_, packed), (_, tokens)) = served(
+    ((status, text), (_, packed), (_, tokens), (_, metrics)) = served(
         ("POST", "/v1/embeddings", {"input": ["one two", "three", "one two"], "dimensions": 8}),
         ("POST", "/v1/embeddings", {"input": "one two", "dimensions": 8, "encoding_format": "base64"}),
-        ("POST", "/v1/embeddings", {"input": [[5, 6, 7], [8]]}),
-    )
+        ("POST", "/v1/embeddings", {"input": [[5, 6, 7], [8]]}), ("GET", "/metrics"),
+    )  # fmt: skip
     found = json.loads(text)
     vectors = [one["embedding"] for one in found["data"]]
     assert (status, found["usage"]) == (200, {"prompt_tokens": 5, "total_tokens": 5})
@@ -475,11 +475,12 @@ def test_texts_are_embedded_in_one_step_that_reads_them():
     data = json.loads(packed)["data"][0]["embedding"]
     assert struct.unpack("<8f", base64.b64decode(data)) == pytest.approx(vectors[0], rel=1e-6)
     assert [len(one["embedding"]) for one in json.loads(tokens)["data"]] == [1024, 1024]
+    assert 'vllm:generation_tokens_total{model_name="tiny"} 0' in metrics
 
 
 def test_documents_are_ranked_by_what_they_have_of_the_query():
     asked = {"query": "red green", "documents": ["blue", {"text": "green red"}, "red"], "top_n": 2}
-    for path in ("/v1/rerank", "/v2/rerank", "/rerank"):
+    for path in ("/v1/rerank", "/v2/rerank", "/rerank?of=two", "http://localhost:80/v1/rerank"):
         ((status, text),) = served(("POST", path, asked))
         found = json.loads(text)
         assert (status, [one["index"] for one in found["results"]]) == (200, [1, 2])
@@ -542,8 +543,11 @@ def test_replicas_come_with_the_load_and_go_with_it():
             return sum([more async for more in mock.ask(20, 60).tokens()])
 
         told = await run(mock, *(one() for _ in range(8)))
-        came = len(mock.replicas)
+        came, begun = len(mock.replicas), mock.now
         later = await run(mock, one(), asyncio.sleep(3))
+        again = mock.now
+        await run(mock, one())
+        assert mock.now - again < 60 * 1.2 * STEP_S < 3 <= again - begun  # nobody waits for the next look at the signal
         return (
             told,
             came,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 from itertools import count
 from math import inf
 from typing import TYPE_CHECKING
@@ -29,6 +30,7 @@ class Answering:
     def __init__(self, request: SimulatedRequest) -> None:
         self.request = request
         self.output_tokens = request.output_tokens  # of a request, the pool that reads it alone knows one
+        self.written = request.output_tokens  # none of a text that is only read
         self.refused: str | None = None
         self._given = 0
         self._news: asyncio.Queue[int] = asyncio.Queue()
@@ -113,12 +115,16 @@ class MockEngine:
             self._work(now)
             self._tell(now)  # of the last step of a replica that was late
             soonest = self._next_s(now)
-            if soonest == inf:
-                self._wake.clear()
-                await self._wake.wait()
+            if soonest != inf:
+                await asyncio.sleep(max(0.0, (soonest - self.now) / self._speed))
+                self._tell(self.now + _SOON)
                 continue
-            await asyncio.sleep(max(0.0, (soonest - self.now) / self._speed))
-            self._tell(self.now + _SOON)
+            self._wake.clear()
+            look_s = self.cluster.look_s  # nothing happens until then, but somebody may ask
+            with suppress(TimeoutError):
+                await asyncio.wait_for(
+                    self._wake.wait(), None if look_s == inf else max(0.0, (look_s - self.now) / self._speed)
+                )
 
     def _work(self, now: float) -> None:
         """Begin what begins until now."""
@@ -133,9 +139,9 @@ class MockEngine:
                 self.cluster.advance(replica, max(now, replica.now + _SOON))
 
     def _next_s(self, now: float) -> float:
-        """When something happens next: a step ends (the last one of a replica too), a cache arrives, somebody looks."""
+        """When something happens next: a step ends (the last one of a replica too), or a cache arrives."""
         ends = [one.now for one in self.replicas if one.now > now or not (one.is_idle or one.is_stalled)]
-        return min([*ends, self.cluster.look_s, inf if self._pools is None else self._pools.arrives_s])
+        return min([*ends, inf if self._pools is None else self._pools.arrives_s])
 
     def _tell(self, now: float) -> None:
         for replica in self.replicas:
@@ -145,7 +151,7 @@ class MockEngine:
         for number, answering in list(self._under_way.items()):
             request = answering.request
             if request.last <= now:
-                self.generated_tokens += answering.output_tokens
+                self.generated_tokens += answering.written
                 answering.tell(answering.output_tokens)
                 del self._under_way[number]
             elif self._pools is not None and request.made and request.first <= now:

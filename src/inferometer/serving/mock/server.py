@@ -11,6 +11,7 @@ from math import hypot
 from random import Random
 from time import time
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 
 from inferometer.serving.load.prompts import WORDS
 
@@ -66,13 +67,14 @@ class MockServer:
         """
         head = begin.decode("latin-1").split("\r\n")
         method, path, *_ = head[0].split(" ")
+        path = urlsplit(path).path  # without what is asked, and without the host that a proxy leaves in
         headers = {name.lower(): value.strip() for name, _, value in (line.partition(":") for line in head[1:] if line)}
         length = int(headers.get("content-length") or 0)
         if length > _MOST_BYTES:
             await _plain(writer, 400, _error(f"The request has {length:,} bytes; {_MOST_BYTES:,} are taken."))
             return None
         body = await reader.readexactly(length) if length else b""
-        answer = asyncio.create_task(self._answered(writer, method, path.partition("?")[0], headers, body))
+        answer = asyncio.create_task(self._answered(writer, method, path, headers, body))
         following = asyncio.create_task(reader.readuntil(_END))
         try:
             await asyncio.wait({answer, following}, return_when=asyncio.FIRST_COMPLETED)
@@ -171,6 +173,7 @@ class MockServer:
         for text in texts:
             pieces = _pieces([*query, ("text", text)])
             answerings.append(self._engine.ask(max(1, sum(size for _, size in pieces)), 1, pieces))
+            answerings[-1].written = 0
         try:
             for answering in answerings:
                 async for _ in answering.tokens():
