@@ -3,6 +3,8 @@
 import asyncio
 import base64
 import json
+import struct
+from dataclasses import replace
 
 import pytest
 
@@ -18,7 +20,7 @@ from inferometer.serving.mock import server
 from inferometer.serving.mock.engine import MockEngine
 from inferometer.serving.mock.server import MockServer
 from inferometer.serving.simulate.replica import Encoder, EngineLimits
-from inferometer.serving.simulate.service import Cluster, ReplicaPool, Service
+from inferometer.serving.simulate.service import Cluster, ReplicaPool, Scaling, Service, TwoPools
 from inferometer.serving.simulate.sinks import Columns
 from inferometer.serving.simulate.source import RequestSource
 
@@ -407,3 +409,151 @@ def test_the_usage_says_how_much_of_a_prompt_was_cached():
     first, again = (json.loads(text)["usage"] for _, text in served(asking(talk), asking(talk)))
     assert "prompt_tokens_details" not in first
     assert again["prompt_tokens_details"] == {"cached_tokens": 96}
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_whoever_leaves_before_the_answer_takes_no_more_blocks(stream):
+    """A client that closes its connection: nothing is sent to it before the end, where nobody would notice."""
+
+    async def play():
+        engine = MockEngine(service(blocks=4000, tokens=2048), asyncio.get_running_loop().time, speed=1.0)
+        listening = await MockServer(engine, "tiny").serve("127.0.0.1", 0)
+        (replica,) = engine.replicas
+        async with listening:
+            task = asyncio.create_task(engine.run())
+            _, writer = await asyncio.open_connection(*listening.sockets[0].getsockname()[:2])
+            body = json.dumps({"prompt": "one two three", "max_tokens": 5000, "stream": stream}).encode()
+            writer.write(b"POST /v1/completions HTTP/1.1\r\nContent-Length: %d\r\n\r\n%b" % (len(body), body))
+            for _ in range(300):
+                if replica.running:
+                    break
+                await asyncio.sleep(0.01)
+            taken = replica.pool.blocks - replica.pool.free
+            writer.close()
+            for _ in range(300):
+                if replica.is_idle:
+                    break
+                await asyncio.sleep(0.01)
+            task.cancel()
+            return taken, replica.is_idle, replica.pool.free == replica.pool.blocks, engine._under_way
+
+    assert asyncio.run(play()) == (1, True, True, {})
+
+
+def test_requests_that_follow_each_other_at_once_on_one_connection_are_all_answered():
+    async def play():
+        engine = MockEngine(service(), asyncio.get_running_loop().time, speed=50.0)
+        listening = await MockServer(engine, "tiny").serve("127.0.0.1", 0)
+        async with listening:
+            task = asyncio.create_task(engine.run())
+            reader, writer = await asyncio.open_connection(*listening.sockets[0].getsockname()[:2])
+            for number in range(1, 4):
+                body = json.dumps({"prompt": "one " * number, "max_tokens": number}).encode()
+                close = b"Connection: close\r\n" if number == 3 else b""
+                head = b"POST /v1/completions HTTP/1.1\r\n%bContent-Length: %d\r\n\r\n" % (close, len(body))
+                writer.write(head + body)
+            text = (await reader.read()).decode()
+            writer.close()
+            task.cancel()
+            return text
+
+    text = asyncio.run(play())
+    assert [part.partition(",")[0] for part in text.split('"completion_tokens": ')[1:]] == ["1", "2", "3"]
+
+
+def test_texts_are_embedded_in_one_step_that_reads_them():
+    ((status, text), (_, packed), (_, tokens), (_, metrics)) = served(
+        ("POST", "/v1/embeddings", {"input": ["one two", "three", "one two"], "dimensions": 8}),
+        ("POST", "/v1/embeddings", {"input": "one two", "dimensions": 8, "encoding_format": "base64"}),
+        ("POST", "/v1/embeddings", {"input": [[5, 6, 7], [8]]}), ("GET", "/metrics"),
+    )  # fmt: skip
+    found = json.loads(text)
+    vectors = [one["embedding"] for one in found["data"]]
+    assert (status, found["usage"]) == (200, {"prompt_tokens": 5, "total_tokens": 5})
+    assert vectors[0] == vectors[2] != vectors[1]
+    assert sum(value**2 for value in vectors[0]) == pytest.approx(1)
+    data = json.loads(packed)["data"][0]["embedding"]
+    assert struct.unpack("<8f", base64.b64decode(data)) == pytest.approx(vectors[0], rel=1e-6)
+    assert [len(one["embedding"]) for one in json.loads(tokens)["data"]] == [1024, 1024]
+    assert 'vllm:generation_tokens_total{model_name="tiny"} 0' in metrics
+
+
+def test_documents_are_ranked_by_what_they_have_of_the_query():
+    asked = {"query": "red green", "documents": ["blue", {"text": "green red"}, "red"], "top_n": 2}
+    for path in ("/v1/rerank", "/v2/rerank", "/rerank?of=two", "http://localhost:80/v1/rerank"):
+        ((status, text),) = served(("POST", path, asked))
+        found = json.loads(text)
+        assert (status, [one["index"] for one in found["results"]]) == (200, [1, 2])
+        assert found["usage"]["prompt_tokens"] == 3 + 4 + 3
+
+
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        ("/v1/embeddings", {}), ("/v1/embeddings", {"input": []}), ("/v1/embeddings", {"input": 5}),
+        ("/v1/embeddings", {"input": "a", "dimensions": 10**9}), ("/v1/embeddings", []),
+        ("/v1/rerank", {"query": "a"}), ("/v1/rerank", {"query": ["a"], "documents": ["b"]}),
+        ("/v1/rerank", {"query": "a", "documents": [{"words": 1}]}),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_embedded_or_ranked_is_refused(path, body):
+    ((status, text),) = served(("POST", path, body))
+    assert (status, "cannot be read" in text) == (400, True)
+
+
+def test_two_pools_answer_as_their_simulation_does():
+    lengths = Lengths(kind="uniform", mean=90, low=10, high=170), Lengths(kind="uniform", mean=8, low=1, high=15)
+    demand = open_demand(Arrivals(rate_per_s=20), *lengths, count=30, seed=6)
+    apart = replace(service(), reading=service(replicas=2).pool, handover_s=1e-4)
+    sink = Columns()
+    TwoPools(apart, sink.ended, sink.refused).run(RequestSource([demand]))
+    rows = sink.columns()
+    expected = dict(zip(rows.session, zip(rows.first_s, rows.last_s, strict=True), strict=True))
+
+    async def play():
+        loop = asyncio.get_running_loop()
+        mock, start = MockEngine(apart, loop.time), loop.time()
+
+        async def one(index):
+            await asyncio.sleep(float(demand.due_s[index]))
+            asked = mock.ask(int(demand.input_tokens[index]), int(demand.output_tokens[index]))
+            times = [(loop.time() - start, more) async for more in asked.tokens()]
+            return times[0][0], times[-1][0], sum(more for _, more in times)
+
+        found = await run(mock, *(one(index) for index in range(30)))
+        dropped = mock.ask(100, 400)
+        mock._pools.advance(RequestSource([]), mock.now + 0.05)
+        mock.drop(dropped)
+        return found, [(one.is_idle, one.held, one.pool.free == one.pool.blocks) for one in mock.replicas]
+
+    found, ends = virtually(play())
+    assert ends == [(True, {}, True)] * 3
+    for index, (first, last, tokens) in enumerate(found):
+        assert tokens == demand.output_tokens[index]
+        assert (first, last) == pytest.approx(expected[index], abs=2 * STEP_S)
+
+
+def test_replicas_come_with_the_load_and_go_with_it():
+    scaling = Scaling(least=1, most=3, target=2, cold_start_s=0.2, interval_s=0.1, idle_s=0.2)
+
+    async def play():
+        mock = MockEngine(replace(service(), scaling=scaling), asyncio.get_running_loop().time)
+
+        async def one():
+            return sum([more async for more in mock.ask(20, 60).tokens()])
+
+        told = await run(mock, *(one() for _ in range(8)))
+        came, begun = len(mock.replicas), mock.now
+        later = await run(mock, one(), asyncio.sleep(3))
+        again = mock.now
+        await run(mock, one())
+        assert mock.now - again < 60 * 1.2 * STEP_S < 3 <= again - begun  # nobody waits for the next look at the signal
+        return (
+            told,
+            came,
+            later[0],
+            sum(replica.until_s > mock.now for replica in mock.replicas),
+            mock.cluster.under_way,
+        )
+
+    assert virtually(play()) == ([60] * 8, 3, 60, 1, 0)

@@ -145,8 +145,8 @@ def command(
     simulation with a load test. Step times are those of `predict --users`. Exit code 1: no request was answered.
     docs/serving.md has worked cases.
 
-    --serve offers OpenAI's interface without a GPU (chat and completions, streamed or not, models, health and vLLM's
-    metrics), for tests of routers, clients and load generators. A word counts as a token; answers are words without
+    --serve offers OpenAI's interface without a GPU (chat and completions, streamed or not, embeddings, rerank, models,
+    health and vLLM's metrics), for tests of routers, clients and load generators. A word counts as a token; answers are words without
     meaning, as long as was asked for. Batching, caches, queues and refusals are the simulation's. With --lora 4 the
     models lora-0 to lora-3 are served beside MODEL, with --images what an image takes, with --priorities a request's
     `priority` (0 goes first). Ctrl-C ends it.
@@ -205,9 +205,9 @@ def _serve(model: str, device: str, options: dict[str, Any], address: tuple[str,
     if not speed > 0:
         raise DomainError(f"--speed must be greater than 0, and is {speed:g}.")
     plan = service_plan(model, device, options, LoadPlan(url="mock"))
-    if plan.readers is not None or plan.scaling is not None:
+    if plan.readers is not None and plan.scaling is not None:
         raise DomainError(
-            "The mock server has one pool of replicas that stay.", remedy="Leave --prefill-on and --autoscale out."
+            "A mock server with two pools has replicas that stay.", remedy="Leave --prefill-on or --autoscale out."
         )
     service, notes = service_of(plan)
     for note in notes:

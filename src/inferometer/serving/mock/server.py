@@ -1,4 +1,4 @@
-"""OpenAI's interface over a `MockEngine`: chat, completions, models, health and vLLM's metrics."""
+"""OpenAI's interface over a `MockEngine`: chat, completions, embeddings, rerank, models, health, vLLM's metrics."""
 
 from __future__ import annotations
 
@@ -7,8 +7,11 @@ import base64
 import json
 import struct
 from contextlib import suppress
+from math import hypot
+from random import Random
 from time import time
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 
 from inferometer.serving.load.prompts import WORDS
 
@@ -26,6 +29,9 @@ _WORDS = 16  # of a piece of a prompt, whose words are tokens: vLLM's blocks hav
 _MOST_TOKENS = 1 << 20  # of an answer: as many as the longest contexts have
 _MOST_ANSWERS = 128  # to one prompt
 _USUAL_TOKENS = 16  # of an answer whose length nobody said, as OpenAI's completions have it
+_END = b"\r\n\r\n"  # of a request's head
+_POOLED = {"/v1/embeddings", "/v1/rerank", "/v2/rerank", "/rerank"}
+_WIDTH, _MOST_WIDTH, _MOST_TEXTS = 1024, 65_536, 2048  # of an embedding; texts of a request, as OpenAI takes
 _STATUS = {200: "OK", 400: "Bad Request", 404: "Not Found", 503: "Service Unavailable", 504: "Gateway Timeout"}
 _REFUSALS = {"too_long": 400, "queue_full": 503, "timeout": 504}
 
@@ -47,25 +53,48 @@ class MockServer:
     async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with suppress(ConnectionError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
             try:
-                while await self._one(reader, writer):
-                    pass
+                head: bytes | None = await reader.readuntil(_END)
+                while head is not None:
+                    head = await self._one(head, reader, writer)
             except ValueError as error:  # a first line or a length that HTTP does not have
                 await _plain(writer, 400, _error(f"The request cannot be read: {error}."))
         writer.close()
 
-    async def _one(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
-        """Answer one request; whether the connection is kept for another."""
-        head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1").split("\r\n")
+    async def _one(self, begin: bytes, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bytes | None:
+        """Answer one request; the head of the next one, where the connection is kept.
+
+        The next one is listened for meanwhile: whoever asked may go away, and then nothing is made for nobody.
+        """
+        head = begin.decode("latin-1").split("\r\n")
         method, path, *_ = head[0].split(" ")
+        path = urlsplit(path).path  # without what is asked, and without the host that a proxy leaves in
         headers = {name.lower(): value.strip() for name, _, value in (line.partition(":") for line in head[1:] if line)}
         length = int(headers.get("content-length") or 0)
         if length > _MOST_BYTES:
             await _plain(writer, 400, _error(f"The request has {length:,} bytes; {_MOST_BYTES:,} are taken."))
-            return False
+            return None
         body = await reader.readexactly(length) if length else b""
-        path = path.partition("?")[0]
+        answer = asyncio.create_task(self._answered(writer, method, path, headers, body))
+        following = asyncio.create_task(reader.readuntil(_END))
+        try:
+            await asyncio.wait({answer, following}, return_when=asyncio.FIRST_COMPLETED)
+            if not answer.done() and following.exception() is not None:
+                raise ConnectionResetError
+            await answer
+            return await following if headers.get("connection", "").lower() != "close" else None
+        finally:
+            for task in (answer, following):
+                task.cancel()
+                with suppress(asyncio.CancelledError, Exception):
+                    await task
+
+    async def _answered(
+        self, writer: asyncio.StreamWriter, method: str, path: str, headers: Mapping[str, str], body: bytes
+    ) -> None:
         if method == "POST" and path in {"/v1/chat/completions", "/v1/completions"}:
             await self._complete(writer, body, is_chat="chat" in path)
+        elif method == "POST" and path in _POOLED:
+            await self._pooled(writer, body, is_rerank="rerank" in path)
         elif method == "POST" and path == "/v1/audio/transcriptions":
             await self._transcribe(writer, body, headers.get("content-type", ""))
         elif path == "/v1/models":
@@ -81,7 +110,6 @@ class MockServer:
             await _plain(writer, 200, lines, kind="text/plain; version=0.0.4")
         else:
             await _plain(writer, 404, _error(f"There is no {method} {path}."))
-        return headers.get("connection", "").lower() != "close"
 
     async def _complete(self, writer: asyncio.StreamWriter, body: bytes, *, is_chat: bool) -> None:
         try:
@@ -111,7 +139,7 @@ class MockServer:
         ]  # fmt: skip
         if is_chat and not images and model not in self._adapters:
             for answering in answerings:  # the next turn has it between two messages; a prompt of one text goes on in
-                told = _words(answering, 0, answering.request.output_tokens)  # the middle of a piece
+                told = _words(answering, 0, answering.output_tokens)  # the middle of a piece
                 answering.request.answer = _pieces([*said, ("assistant", told)])[len(pieces) :]
         await self._answer(writer, answerings, asked, is_chat=is_chat)
 
@@ -125,6 +153,50 @@ class MockServer:
         """What the encoder makes of images. They stand before the words, wherever a message has them."""
         encoder = self._engine.limits.encoder
         return () if encoder is None else tuple((("image", one), encoder.image_tokens) for one in images)
+
+    async def _pooled(self, writer: asyncio.StreamWriter, body: bytes, *, is_rerank: bool) -> None:
+        """Embeddings, or how far documents answer a query: each text is read, and nothing is written."""
+        try:
+            asked = json.loads(body)
+            texts = _documents(asked) if is_rerank else _inputs(asked["input"])
+            width = int(asked.get("dimensions") or _WIDTH)
+            if not 1 <= width <= _MOST_WIDTH or not 1 <= len(texts) <= _MOST_TEXTS:
+                raise ValueError(f"dimensions are 1 to {_MOST_WIDTH:,} and texts 1 to {_MOST_TEXTS:,}")  # noqa: TRY301 - one answer to all that cannot be
+        except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError) as error:
+            await _plain(writer, 400, _error(f"The request cannot be read: {error}."))
+            return
+        if asked.get("model") not in (None, self._model):
+            await _plain(writer, 404, _error(f"The model {asked['model']!r} does not exist; there is {self._model}."))
+            return
+        query = [("query", str(asked["query"]))] if is_rerank else []
+        answerings = []
+        for text in texts:
+            pieces = _pieces([*query, ("text", text)])
+            answerings.append(self._engine.ask(max(1, sum(size for _, size in pieces)), 1, pieces))
+            answerings[-1].written = 0
+        try:
+            for answering in answerings:
+                async for _ in answering.tokens():
+                    pass
+        finally:
+            for answering in answerings:
+                self._engine.drop(answering)
+        refused = next((one.refused for one in answerings if one.refused is not None), None)
+        if refused is not None:
+            await _plain(writer, _REFUSALS.get(refused, 503), _error(f"The request was refused: {refused}."))
+            return
+        read = sum(one.request.input_tokens for one in answerings)
+        usage = {"prompt_tokens": read, "total_tokens": read}
+        if is_rerank:
+            ranked = _ranked(str(asked["query"]), texts)[: asked.get("top_n") or None]
+            await _plain(writer, 200, {"id": "mock", "model": self._model, "usage": usage, "results": ranked})
+            return
+        is_packed = asked.get("encoding_format") == "base64"
+        data = [
+            {"object": "embedding", "index": index, "embedding": _embedding(text, width, is_packed=is_packed)}
+            for index, text in enumerate(texts)
+        ]
+        await _plain(writer, 200, {"object": "list", "data": data, "model": self._model, "usage": usage})
 
     async def _transcribe(self, writer: asyncio.StreamWriter, body: bytes, kind: str) -> None:
         """What is said in a file, as vLLM answers: a stream of chunks with choices, or a text."""
@@ -244,6 +316,38 @@ def _said(asked: Mapping[str, Any], *, is_chat: bool) -> list[tuple[str, str]]:
         return [(str(one["role"]), _text(one.get("content"))) for one in asked["messages"]]
     prompt = asked["prompt"]
     return [("prompt", prompt if isinstance(prompt, str) else " ".join(map(str, prompt)))]
+
+
+def _inputs(given: Any) -> list[str]:
+    """The texts of an embeddings request: one or several, as words or as the numbers of tokens."""
+    if isinstance(given, str):
+        return [given]
+    if given and isinstance(given[0], int):
+        given = [given]
+    return [one if isinstance(one, str) else " ".join(map(str, one)) for one in given]
+
+
+def _documents(asked: Mapping[str, Any]) -> list[str]:
+    if not isinstance(asked["query"], str):
+        raise TypeError("the query is no text")
+    return [str(one["text"] if isinstance(one, dict) else one) for one in asked["documents"]]
+
+
+def _ranked(query: str, texts: list[str]) -> list[dict[str, Any]]:
+    """By the share of the query's words that a document has."""
+    words = set(query.split())
+    scores = [len(words & set(text.split())) / max(1, len(words)) for text in texts]
+    order = sorted(range(len(texts)), key=lambda index: -scores[index])
+    return [{"index": at, "document": {"text": texts[at]}, "relevance_score": scores[at]} for at in order]
+
+
+def _embedding(text: str, width: int, *, is_packed: bool) -> list[float] | str:
+    """Numbers without meaning, of length 1: equal texts have equal ones."""
+    drawn = Random(text)  # noqa: S311 - no secret
+    values = [drawn.gauss(0, 1) for _ in range(width)]
+    length = hypot(*values)
+    values = [value / length for value in values]
+    return base64.b64encode(struct.pack(f"<{width}f", *values)).decode() if is_packed else values
 
 
 def _text(content: object) -> str:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from heapq import heappop, heappush
-from math import ceil, inf, nextafter
+from heapq import heapify, heappop, heappush
+from math import ceil, inf, nan, nextafter
 from typing import TYPE_CHECKING, Literal, Protocol
 
 from inferometer.core.engine import SchedulerRules
@@ -181,6 +181,17 @@ class Cluster:
 
     def _add(self, from_s: float) -> None:
         self.replicas += [self._new(from_s) for _ in range(self._pool.ranks)]
+
+    @property
+    def look_s(self) -> float:
+        """When the signal is looked at next."""
+        return self._look_s
+
+    def drop(self, request: SimulatedRequest) -> bool:
+        """Forget a request that nobody waits for any more; whether it was here."""
+        is_here = any([replica.drop(request) for replica in self.replicas])  # noqa: C419 - it is in one of them
+        self.under_way -= is_here
+        return is_here
 
     def advance(self, replica: Replica, until: float = inf) -> None:
         """Let a replica work until a time; of ranks that step together, all."""
@@ -375,10 +386,14 @@ class TwoPools:
         self.waited_s = 0.0  # for the link
 
     def run(self, source: Coming) -> None:
-        """Until nothing comes any more and everything has ended: whoever is furthest behind works."""
+        """Until nothing comes any more and everything has ended."""
+        self.advance(source)
+
+    def advance(self, source: Coming, until: float = inf) -> None:
+        """All that begins before a time: whoever is furthest behind works."""
         while True:
             coming_s, sent_s = source.next_s, self._sent[0][0] if self._sent else inf
-            due = min(coming_s, sent_s)
+            due = min(coming_s, sent_s, until)
             reading, writing = _working(self.readers), _working(self.writers)
             reader = min(reading, key=_clock, default=None)
             read_s = inf if reader is None else reader.now
@@ -394,12 +409,29 @@ class TwoPools:
                     if not replica.is_idle or replica.held:
                         replica.fail("waits for blocks that nobody gives back")
                 return
+            elif due == until:
+                return
             elif sent_s <= coming_s:
                 self._arrive()
             else:
-                self._begin(source.take())
+                self.submit(source.take())
 
-    def _begin(self, request: SimulatedRequest) -> None:
+    @property
+    def arrives_s(self) -> float:
+        """When the next cache is over the link."""
+        return self._sent[0][0] if self._sent else inf
+
+    def drop(self, request: SimulatedRequest) -> None:
+        """Forget a request that nobody waits for any more, in either pool or between them."""
+        self._wanted.pop(request.number, None)
+        if not (self.readers.drop(request) or self.writers.drop(request)):
+            self._sent = [one for one in self._sent if one[2] is not request]
+            heapify(self._sent)
+        reader = self._holding.get(request.number)
+        if reader is not None:
+            self._let_go(request, reader.now)
+
+    def submit(self, request: SimulatedRequest) -> None:
         if not self.writers.refuses(request):
             self._wanted[request.number], request.output_tokens = request.output_tokens, 1
             self.readers.submit(request)
@@ -417,6 +449,7 @@ class TwoPools:
         ends = id(reader), id(writer)
         begun = max(request.last, *(self._free_s.get(end, 0.0) for end in ends))
         self.waited_s += begun - request.last
+        request.last = nan  # its last token is the other pool's
         request.sent = begun + self._token_s * request.input_tokens
         self._free_s |= dict.fromkeys(ends, request.sent)
         request.done, request.ready, request.pieces, request.answer = request.input_tokens, True, (), ()
