@@ -281,15 +281,15 @@ _EDGE_CHIPS = """Dense 8-bit peaks of the catalog's accelerators of up to 60 W w
 
 def _edge_chips() -> str:
     chips = [
-        (device, peak.value / device.power_w.value)
+        (device, watts, peak.value / watts.value)
         for device in devices().values()
-        if device.unit != "cpu" and (peak := device.peaks.get("i8")) and device.power_w and not device.shares_power
-        and 0 < device.power_w.value <= 60
+        if device.unit != "cpu" and (peak := device.peaks.get("i8")) and not device.shares_power
+        and (watts := device.busy_w or device.power_w) and 0 < watts.value <= 60
     ]  # fmt: skip
-    chips.sort(key=lambda chip: -chip[1])
+    chips.sort(key=lambda chip: -chip[-1])
     return _rows(("device", "8-bit peak", "power", "operations a joule"), (
-        (device.name, _text(device.peaks["i8"], "OP/s"), _text(device.power_w, "W"), format_quantity(ratio, "OP/J"))
-        for device, ratio in chips
+        (device.name, _text(device.peaks["i8"], "OP/s"), _text(watts, "W"), format_quantity(ratio, "OP/J"))
+        for device, watts, ratio in chips
     ))  # fmt: skip
 
 

@@ -94,6 +94,9 @@ def changed_device(device: Device, change: Change) -> Device:
     if change.key.startswith("peak."):
         name = change.key.removeprefix("peak.")
         return replace(device, peaks={**device.peaks, name: _changed(device.peaks.get(name), change)})
+    if change.key == "power" and device.busy_w is not None:
+        limit = None if device.power_w is None else _changed(device.power_w, change)
+        return replace(device, busy_w=_changed(device.busy_w, change), power_w=limit)
     if change.key == "power":
         return replace(device, power_w=_changed(device.power_w, change))
     return replace(device, launch_s=_changed(device.launch_s, change))

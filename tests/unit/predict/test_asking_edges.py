@@ -65,6 +65,8 @@ def test_other_figures_are_changed_one_by_one():
     assert [memory.capacity_bytes.value for memory in large.memories] == [2e9, 5.0]
     assert large.memories[0].bandwidth_bytes_per_s.value == 10.0
     assert changed_device(MACHINE, parse_change("power*=2")).power_w.value == 600.0
+    board = replace(MACHINE, busy_w=MACHINE.power_w, power_w=None)
+    assert changed_device(board, parse_change("power*=2")).busy_w.value == 600.0, "what its energy is counted with"
     launched = changed_device(MACHINE, parse_change("launch=3us"))
     assert launched.launch_s.value == pytest.approx(3e-6)
     assert (launched.launch_s.origin, launched.power_w) == ("prior", MACHINE.power_w)
