@@ -371,6 +371,10 @@ def test_what_a_cpu_takes_to_choose_a_token_is_a_part_of_its_step(weights):
     assert decode.parts["sample"] == pytest.approx(49_152 * 3.3e-9)
     assert sum(decode.parts.values()) == pytest.approx(decode.time_s)
     assert sum(op.time_s for op in decode.ops) <= decode.time_s
+    together = im.predict("smollm2-135m", **asked, batch=3)
+    for phase in (together.phase("prefill"), together.phase("decode")):
+        assert phase.parts["sample"] == pytest.approx(3 * 49_152 * 3.3e-9)  # one sequence after the other
+        assert sum(phase.parts.values()) == pytest.approx(phase.time_s)
 
 
 @pytest.mark.parametrize(("weights", "told"), [(None, True), ("i8", False), ("i4", False)])
