@@ -377,6 +377,17 @@ def test_what_a_cpu_takes_to_choose_a_token_is_a_part_of_its_step(weights):
         assert sum(phase.parts.values()) == pytest.approx(phase.time_s)
 
 
+@pytest.mark.parametrize(
+    ("model", "engine", "told"),
+    [("jamba-v0.1", "torch-graph", True), ("jamba-v0.1", "torch-compile", True), ("jamba-v0.1", "torch-eager", False),
+     ("jamba-v0.1", "vllm", False), ("smollm2-135m", "torch-graph", False)],
+)  # fmt: skip
+def test_recurrent_layers_are_said_to_be_launched_where_no_cache_holds_their_state(model, engine, told):
+    """A hybrid's decode step took nine times what was predicted, and nothing said that it is not captured."""
+    notes = engine_notes(ask(model, on="nvidia-h200", runtime=engine))
+    assert any("recurrent state" in note for note in notes) is told
+
+
 @pytest.mark.parametrize(("weights", "told"), [(None, True), ("i8", False), ("i4", False)])
 def test_weights_that_an_engine_makes_by_itself_are_told_of_where_nobody_asked_for_them(weights, told):
     notes = engine_notes(ask("llama-3.2-1b", on="rockchip-rk3588-npu", runtime="rkllm", weights=weights))
