@@ -154,8 +154,7 @@ def profiled_texts(args: argparse.Namespace, runtime: str, dtype: str) -> Iterat
         return
     for path in (*args.profiles, *args.mixtures):
         for row in compiled.profiles(path):
-            sizes = row.get("prompt"), row.get("generate")
-            if row.get("engine") != runtime or "phases" not in row or None in sizes:
+            if row.get("engine") != runtime or not {"phases", "prompt", "generate"} <= row.keys():
                 continue
             weights = row["precision"]["weights"]
             if form.get(weights, weights) != dtype:
@@ -164,7 +163,9 @@ def profiled_texts(args: argparse.Namespace, runtime: str, dtype: str) -> Iterat
                 ran = sum(part["time_s"] for part in phase["parts"] if part["name"] == "run")
                 if phase["name"] not in {"prefill", "decode"} or ran < phase["time_s"] / 2:
                     continue
-                query, context = (sizes[0], 0) if phase["name"] == "prefill" else (1, sizes[0] + sizes[1] // 2)
+                query, context = row["prompt"], 0
+                if phase["name"] == "decode":
+                    query, context = 1, row["prompt"] + row["generate"] // 2
                 step = StepPoint(model=row["model"], phase=phase["name"], seconds=ran, dtype=dtype,
                                  batch=row.get("batch", 1), query=query, context=context)  # fmt: skip
                 graph = graph_of_step(step)
