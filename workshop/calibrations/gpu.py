@@ -12,6 +12,11 @@ runtime, and eager modules run all kernels that a captured graph has, but for at
 takes the tables of matrix products from the lattice of workshop/calibrations/products.py instead. Its products were
 timed where models have theirs, so whole steps move all other classes and not these.
 
+    … --profiles workshop/recorded/nvidia-h200-pairs-*.jsonl.gz --mixtures workshop/recorded/nvidia-h200-pairs-judged-*
+
+beside an archive adds prompts and tokens of profiles in graphs to its whole steps. Probes alone say a tenth too little
+of a kernel: they have few layers, and what a decode step launches has been counted better since they were made.
+
 With --keep-tables the tables of the calibrations that are there stay as they are, and only the whole steps are fitted
 anew: seconds in place of minutes, after a change of how steps are fitted.
 
@@ -63,7 +68,7 @@ from inferometer.known.engines import require_effects
 from inferometer.measure.calibrate.fitting import single as ops
 from inferometer.measure.calibrate.fitting.assemble import assemble_calibration, whole_steps
 from inferometer.measure.calibrate.fitting.base import bounded, factors_of, steps_of_phase, unbounded
-from inferometer.measure.calibrate.fitting.fit import fit_class, residual_spread
+from inferometer.measure.calibrate.fitting.fit import residual_spread
 from inferometer.measure.calibrate.fitting.points import (
     OpPoint,
     StepPoint,
@@ -79,7 +84,7 @@ from inferometer.measure.calibrate.fitting.steps import (
     alone_note,
     whole_fit,
 )
-from inferometer.measure.calibrate.fitting.subject import CalibrationSubject, plan_of
+from inferometer.measure.calibrate.fitting.subject import CalibrationSubject, graph_of_step, plan_of
 from inferometer.measure.calibrate.torch.kernels import Kernels
 from inferometer.measure.calibrate.torch.timing import Clock
 from inferometer.predict.ask import ask
@@ -88,6 +93,7 @@ from inferometer.predict.price.rates import shape_in
 from inferometer.predict.price.utilisation import interpolate
 from inferometer.predict.request import step_sizes
 from inferometer.predict.work.classes import BIASED
+from inferometer.predict.work.rules.attention import SOFTMAX_FLOPS
 from workshop.calibrations import captured, compiled
 
 if TYPE_CHECKING:
@@ -117,6 +123,7 @@ PADDED, DECODE, MUTUAL = "attention.padded", "attention.decode", "attention.mutu
 # What a score takes by the width of its head, over one of 64: attention without a mask in the journal of products,
 # of 128 and 512 tokens, 0.8 to 1.1 and 1.3 to 1.8.
 SCORED = {32: 0.9, 64: 1.0, 128: 1.5}
+SERIAL_WIDTHS, MULTIPROCESSORS = (64.0, 128.0, 256.0), 132
 MASK_S = 32e-6  # eighteen kernels make a mask of a tokeniser's flags, once a step: traces of the same journal
 
 
@@ -134,6 +141,36 @@ def renewed(points: tuple[OpPoint, ...], kernels: Kernels) -> list[OpPoint]:
             again = measured_point(work, point.seconds, dtype=kernels.dtype, probe=probe)
             fresh.append(replace(again, rates=point.rates))
     return fresh
+
+
+def profiled_texts(args: argparse.Namespace, runtime: str, dtype: str) -> Iterator[StepPoint]:
+    """Prompts and tokens that were profiled in graphs, as the device ran them.
+
+    Other engines have none: there a step waits for its host. Left out are phases of which the device ran little (their
+    graph was not captured) and, but for `mixtures`, experts: older profiles chose few of them.
+    """
+    form = {"f16": "bf16"}  # products of both take alike
+    if require_effects(runtime).execution != "captured":
+        return
+    for path in (*args.profiles, *args.mixtures):
+        for row in compiled.profiles(path):
+            if row.get("engine") != runtime or not {"phases", "prompt", "generate"} <= row.keys():
+                continue
+            weights = row["precision"]["weights"]
+            if form.get(weights, weights) != dtype:
+                continue
+            for phase in row["phases"]:
+                ran = sum(part["time_s"] for part in phase["parts"] if part["name"] == "run")
+                if phase["name"] not in {"prefill", "decode"} or ran < phase["time_s"] / 2:
+                    continue
+                query, context = row["prompt"], 0
+                if phase["name"] == "decode":
+                    query, context = 1, row["prompt"] + row["generate"] // 2
+                step = StepPoint(model=row["model"], phase=phase["name"], seconds=ran, dtype=dtype,
+                                 batch=row.get("batch", 1), query=query, context=context)  # fmt: skip
+                graph = graph_of_step(step)
+                if path in args.mixtures or graph.active_parameters == graph.parameters:
+                    yield step
 
 
 def journal_points(folder: Path, runtime: str, dtype: str) -> tuple[OpPoint, ...]:
@@ -399,20 +436,58 @@ def with_repeated_decode(subject: CalibrationSubject, there: Calibration, steps:
     )
 
 
-def with_serial_decode(there: Calibration, points: list[OpPoint]) -> Calibration:
-    """Attention's table of decode steps in f32, for which no flash kernel splits the keys of a head.
+def with_serial_decode(there: Calibration, gpu: Device, points: list[OpPoint]) -> Calibration:
+    """Attention's tables of decode steps in f32, for which no flash kernel splits the keys of a head.
 
-    One block of threads reads them one after the other, 0.10 to 0.13 µs each, beside those of up to 132 heads: over its
-    bytes and operations alone the table was off by half in the middle, by shapes that share keys and those that do not.
+    One block of threads reads them one after the other, 0.12 µs each, beside those of the other heads on 132
+    multiprocessors; keys that are repeated are copied first, at a share of the bandwidth. As a table over bytes and
+    operations it was off by half in the middle: heads of 64 a third too fast, of 256 twice too slow.
     """
-    decoding = [point for point in points if DECODE in point.classes]
-    kernel_s = there.overheads["kernel"].value
-    found = fit_class(DECODE, decoding, kernel_s=kernel_s, axes=("keys", "flops", "kv_bytes"))
+    from scipy.optimize import least_squares  # noqa: PLC0415 - only a fit needs it
+
+    told = [point for point in points if DECODE in point.classes]
+    names = ("keys", "head_dim", "sequences", "heads", "kv_heads", "kv_bytes")
+    keys, widths, sequences, heads, kv_heads, kv_bytes = np.array([[p.axes[name] for name in names] for p in told]).T
+    measured, probes = np.array([point.seconds for point in told]), np.array([point.probe for point in told])
+    moves = require_effects(there.runtime).repeat_moves
+    bandwidth = device_rates(gpu, {there.dtype})["bandwidth:hbm"]
+    shared = np.where(heads > kv_heads, 1 + (moves.value if moves else 0.0) * heads / kv_heads, 1.0)
+
+    def taken(logs: Any, chosen: Any) -> Any:
+        base_s, *key_s, share = np.exp(logs)
+        serial = serial_s(keys, widths, sequences * heads, base_s, key_s)
+        return np.log(np.maximum(serial, base_s + kv_bytes * shared / bandwidth / share) / measured)[chosen]
+
+    begun = np.log([20e-6, *(0.12e-6 for _ in SERIAL_WIDTHS), 0.5])
+    found, errors = least_squares(taken, begun, loss="soft_l1", f_scale=0.1, args=(measured > 0,)).x, []
+    for probe in dict.fromkeys(probes):
+        others = least_squares(taken, begun, loss="soft_l1", f_scale=0.1, args=(probes != probe,)).x
+        errors += taken(others, probes == probe).tolist()
+    spread = residual_spread(np.array(errors))
+    base_s, *key_s, share = np.exp(found).tolist()
+    print(f"{DECODE}: {base_s:.3g} s, a key {key_s}, copies at {share:.2f}, left out {spread:.3f}", flush=True)
+    launched_s = there.overheads["kernel"].value * told[0].launches
+    grid = (np.geomspace(16, 65536, 25), np.array(SERIAL_WIDTHS), np.geomspace(1e4, 1e12, 33))
+    x, d, flops = np.meshgrid(*grid, indexing="ij")
+    seconds = serial_s(x, d, np.maximum(1.0, flops / (x * (4 * d + SOFTMAX_FLOPS))), base_s, key_s) - launched_s
+    values = np.minimum(1.0, flops / float(gpu.peaks[there.dtype]) / np.maximum(seconds, 1e-6))
+    made = (
+        Utilisation(op_class=DECODE, stream=there.dtype, axes=("keys", "head_dim", "flops"), residual=spread,
+                    grid=tuple(tuple(map(float, nodes)) for nodes in grid),
+                    values=tuple(float(f"{value:.4g}") for value in values.ravel())),
+        Utilisation(op_class=DECODE, stream="hbm", axes=("kv_bytes",), grid=((1e3, 1e12),), values=(share, share),
+                    residual=spread),
+    )  # fmt: skip
     return replace(
         there,
-        tables=tuple(found.table if table.op_class == DECODE else table for table in there.tables),
-        residuals={**there.residuals, DECODE: found.residual},
+        tables=(*(table for table in there.tables if table.op_class != DECODE), *made),
+        residuals={**there.residuals, DECODE: spread},
     )
+
+
+def serial_s(keys: Any, widths: Any, heads: Any, base_s: float, key_s: list[float]) -> Any:
+    each = np.exp(np.interp(np.log(widths), np.log(SERIAL_WIDTHS), np.log(key_s)))
+    return base_s + keys * each * np.maximum(1.0, heads / MULTIPROCESSORS)
 
 
 def refit_mixtures(args: argparse.Namespace) -> None:
@@ -633,6 +708,8 @@ def fit(folder: Path, journal: Path, args: argparse.Namespace) -> None:
         versions={"torch": args.torch, "cuda": args.cuda},
         environment={},
     )  # fmt: skip
+    if effects.execution == "captured":  # encoders ran with a mask that no fused kernel takes, which nobody gives
+        steps = tuple(step for step in steps if step.phase != "forward" or step.image is not None)
     before = list(args.out.glob(f"{args.device}-{runtime}-{dtype}-*.json"))
     if args.keep_tables:
         calibration = read_calibration(before[-1])
@@ -641,14 +718,16 @@ def fit(folder: Path, journal: Path, args: argparse.Namespace) -> None:
         points = renewed(journal_points(folder, runtime, dtype), kernels)
         calibration = assemble_calibration(subject, points, steps)
         if dtype == "f32" and effects.execution != "launched":
-            calibration = with_serial_decode(calibration, points)
+            calibration = with_serial_decode(calibration, gpu, points)
     if args.products:
         calibration = with_mutual(with_products(calibration, gpu, args.products), gpu, args.products)
     replayed = None
     if effects.execution == "launched":
         replayed = read_calibration(next(args.out.glob(f"{args.device}-torch-graph-{dtype}-*.json")))
     if args.products or args.keep_tables or replayed:
-        calibration = with_steps(subject, calibration, steps, replayed)
+        texts = [*profiled_texts(args, runtime, dtype)]
+        told = (*steps, *texts) if len(texts) >= ENOUGH else steps
+        calibration = with_steps(subject, calibration, told, replayed)
     if replayed:
         calibration = with_stated_host(replace(calibration, host_call_s=STATED_HOST_S), effects.on(gpu.unit).host_s)
     for path in before:
@@ -678,19 +757,20 @@ def main() -> None:
                         help="such rows: even cases are fitted to, odd ones kept aside")  # fmt: skip
     parser.add_argument("--kernels", type=Path, help="a journal of workshop.calibrations.traced --trace")
     args = parser.parse_args()
-    if args.forwards:
+    if args.archive:
+        fit_archive(args)
+    elif args.forwards:
         captured.refit(args)
         compiled.refit(args)
-        return
-    if args.mixtures:
+    elif args.mixtures:
         refit_mixtures(args)
-        return
-    if args.profiles:
+    elif args.profiles:
         refit_residuals(args)
-        return
-    if args.paths:
+    elif args.paths:
         refit_paths(args)
-        return
+
+
+def fit_archive(args: argparse.Namespace) -> None:
     if args.products:
         FREEDOM["linear"] = HELD
     with tempfile.TemporaryDirectory() as scratch:

@@ -256,6 +256,11 @@ class Environment:
     machine: MachineFacts | None = None  # None: measured elsewhere, or before runs carried it
     energy: EnergyFacts | None = None  # None: nobody looked for a sensor
 
+    @property
+    def disturbance(self) -> str:
+        """The reasons as one text; some end with a sentence of advice."""
+        return "; ".join(reason.removesuffix(".") for reason in self.reasons)
+
 
 @frozen
 class Verification:

@@ -110,7 +110,9 @@ def _parts(  # noqa: PLR0913 - what the parts of a step are made of
         host_s = np.broadcast_to(step.starting_s, step.priced.time_s.shape)
         parts["launch"] = float((step.counts[:, None] * host_s).sum())
     if plan.device.unit == "cpu":  # a GPU chooses a token in its own run
-        parts["sample"] = plan.choosing_s(looped)
+        pace = plan.pace(looped)
+        sequences = (float(np.max(step.step_s)) - pace.step_s) / pace.sequence_s if pace.sequence_s else 1.0
+        parts["sample"] = plan.choosing_s(looped, sequences)
     parts = {part: site.stretch * seconds for part, seconds in parts.items() if seconds > 0}
     beside_s = sum(parts.values())
     if beside_s > time_s:  # the device ends before its host does

@@ -119,6 +119,10 @@ def threads_notes(question: Question, device: Device) -> tuple[str, ...]:
 
 
 def engine_notes(question: Question) -> tuple[str, ...]:
+    return (*_state_notes(question), *_default_notes(question))
+
+
+def _default_notes(question: Question) -> tuple[str, ...]:
     """Notes on what the default makes of a question.
 
     An accelerator without a known engine is answered bare, and too good. An encoder whose file states single precision
@@ -148,6 +152,20 @@ def engine_notes(question: Question) -> tuple[str, ...]:
         return ()
     models = "models that write tokens" if is_generative(question.graph) else "such networks"
     return (f"No engine that runs {models} on {device.title} is known: the answer is the device without any software.",)
+
+
+def _state_notes(question: Question) -> tuple[str, ...]:
+    """Recurrent layers are captured in no graph: a step of such a model took an H200 nine times what was told."""
+    known = known_engine(question.runtime_name)
+    keeps_state = any(op.kind in {"ssm_scan", "recurrent"} for _, op in question.graph.ops())
+    if known is None or known.effects.cache != "repeated" or not keeps_state:
+        return ()
+    return (
+        (
+            f"A cache of fixed size holds no recurrent state: {known.title} launches each kernel of "
+            f"{question.graph.name}, and takes longer than this. Ask for torch-eager."
+        ),
+    )
 
 
 def _stays_single(question: Question) -> bool:

@@ -7,9 +7,10 @@ import subprocess
 import sys
 from types import SimpleNamespace
 
+import click
 import pytest
 
-from inferometer.cli.run import interrupted_again, interrupted_by_signals
+from inferometer.cli.run import cli, interrupted_again, interrupted_by_signals, run
 
 
 def test_ctrl_c_in_a_callback_is_raised_again(monkeypatch):
@@ -116,3 +117,17 @@ def test_ctrl_c_before_and_after_a_command_ends_it_without_a_traceback(moment):
         [sys.executable, "-c", moment, "formulas"], capture_output=True, text=True, check=False, timeout=200
     )
     assert (done.returncode, done.stderr) == (-signal.SIGINT, "")
+
+
+def test_what_was_kept_is_told_of_an_interrupted_command(monkeypatch, capsys):
+    """click raises an Abort of its own from the interrupt, and what stood beside it was lost."""
+
+    @click.command("stopped")
+    def stopped():
+        interrupt = KeyboardInterrupt()
+        interrupt.add_note("Kept: 3 points and 1 step.")
+        raise interrupt
+
+    monkeypatch.setattr(cli, "get_command", lambda *_: stopped)
+    assert run(["stopped"]) == 130
+    assert capsys.readouterr().err.strip() == "inferometer: Interrupted.\nKept: 3 points and 1 step."

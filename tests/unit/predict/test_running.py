@@ -371,6 +371,21 @@ def test_what_a_cpu_takes_to_choose_a_token_is_a_part_of_its_step(weights):
     assert decode.parts["sample"] == pytest.approx(49_152 * 3.3e-9)
     assert sum(decode.parts.values()) == pytest.approx(decode.time_s)
     assert sum(op.time_s for op in decode.ops) <= decode.time_s
+    together = im.predict("smollm2-135m", **asked, batch=3)
+    for phase in (together.phase("prefill"), together.phase("decode")):
+        assert phase.parts["sample"] == pytest.approx(3 * 49_152 * 3.3e-9)  # one sequence after the other
+        assert sum(phase.parts.values()) == pytest.approx(phase.time_s)
+
+
+@pytest.mark.parametrize(
+    ("model", "engine", "told"),
+    [("jamba-v0.1", "torch-graph", True), ("jamba-v0.1", "torch-compile", True), ("jamba-v0.1", "torch-eager", False),
+     ("jamba-v0.1", "vllm", False), ("smollm2-135m", "torch-graph", False)],
+)  # fmt: skip
+def test_recurrent_layers_are_said_to_be_launched_where_no_cache_holds_their_state(model, engine, told):
+    """A hybrid's decode step took nine times what was predicted, and nothing said that it is not captured."""
+    notes = engine_notes(ask(model, on="nvidia-h200", runtime=engine))
+    assert any("recurrent state" in note for note in notes) is told
 
 
 @pytest.mark.parametrize(("weights", "told"), [(None, True), ("i8", False), ("i4", False)])

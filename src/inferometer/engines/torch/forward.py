@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from inferometer.engines.torch.modules import Module
     from inferometer.engines.torch.seq2seq import Seq2Seq
 
+COUNTED = frozenset({"CountedLayer", "RingLayer"})  # layers of a cache that are counted on the device
 _DOING = {
     "compile decode": "compiling the decode step",
     "compile prefill": "compiling the prefill",
@@ -345,7 +346,9 @@ class Static:
                     raise
                 self._noted[f"Decode steps are launched. {error.message}"] = None
         elif self._place.cuda:
-            self._noted["This sliding window is not captured in a CUDA graph; decode steps are launched."] = None
+            kinds = {type(layer).__name__ for layer in self._cache.layers} - COUNTED
+            what = "This sliding window" if all("Window" in kind for kind in kinds) else "This model's recurrent state"
+            self._noted[f"{what} is not captured in a CUDA graph; decode steps are launched."] = None
         self.reset()
 
     def _landed(self) -> None:
@@ -356,7 +359,7 @@ class Static:
 
     def _counts_on_device(self) -> bool:
         """A sliding window of transformers' own counts in Python, which a graph does not run."""
-        return all(type(layer).__name__ in {"CountedLayer", "RingLayer"} for layer in self._cache.layers)
+        return all(type(layer).__name__ in COUNTED for layer in self._cache.layers)
 
     def _captures(self) -> bool:
         return self._place.cuda and self._counts_on_device()

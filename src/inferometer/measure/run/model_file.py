@@ -30,6 +30,7 @@ from inferometer.known.files import row_named
 from inferometer.known.machine.local import local_device
 from inferometer.known.zoo import model as catalog_model
 from inferometer.known.zoo import require_file
+from inferometer.measure.prepare.steps import SUFFIXES as ENDINGS
 from inferometer.predict import footprint
 from inferometer.version import __version__
 
@@ -163,10 +164,12 @@ def _made(model: str, graph: Graph, runtime: Runtime, synthetic: SyntheticWeight
         )
     kind = next((name for name in _SYNTHETIC if name in runtime.formats), None)
     if kind is None:
+        ending = next((ENDINGS[form] for form in sorted(runtime.formats) if form in ENDINGS), "")
+        made = f"`inferometer prepare {model} --for {runtime.name} -o NAME{ending}`"
         raise InferometerError(
             f"{runtime.title} opens {', '.join(sorted(runtime.formats))}, which {model!r} is not, and random weights "
             "cannot be written so.",
-            remedy=f"Make one: `inferometer prepare {model} --for {runtime.name} -o NAME`; or choose another runtime.",
+            remedy=f"Make one: {made}; or choose another runtime.",
         )
     stored = synthetic.weights or _DEFAULT_WEIGHTS[kind]
     sides = {name: synthetic.image for name in _SIDES if synthetic.image is not None and name in graph.symbols}

@@ -167,6 +167,8 @@ class PricePlan:
             )
             host, step = self._fitted(rates, host, step, effect)
             step += self._loop_s(phase)
+            if self.device.unit == "cpu":
+                sequence += self._words_s(phase)
             host /= self.host_speed
             # A loop runs the same few lines for each token: the host does not start them as it starts a prompt.
             stated = overheads.host_in(phase)
@@ -200,18 +202,24 @@ class PricePlan:
         if not self._is_looped(phase):
             return 0.0
         around_s = sum(self.overheads.looped_s(part, phase) for part in ("write", "read", BETWEEN))
-        return around_s / self.host_speed + self.choosing_s(phase)
+        return around_s / self.host_speed + self.choosing_s(phase, 0 if self.device.unit == "cpu" else 1)
 
     def _is_looped(self, phase: str) -> bool:
         return phase in {"prefill", "decode"} and self.calibration is not None and not self.calibration.is_published
 
-    def choosing_s(self, phase: str) -> float:
-        """Seconds to choose a token: a GPU chooses the tokens of all sequences at once."""
+    def choosing_s(self, phase: str, sequences: float = 1) -> float:
+        """Seconds to choose a token for each sequence, one after the other; a GPU chooses all of them as one."""
+        if not self._is_looped(phase):
+            return 0.0
+        return self.overheads.looped_s("choose", phase) + sequences * self._words_s(phase)
+
+    def _words_s(self, phase: str) -> float:
+        """Seconds to look at the words of one sequence."""
         if not self._is_looped(phase):
             return 0.0
         heads = [row.op.outputs[0].shape[-1] for row in self.prepared.rows if "logits" in row.op.symbols]
         words = max((each for each in heads if isinstance(each, int)), default=0)
-        return self.overheads.looped_s("choose", phase) + words * self.overheads.looped_s("word", phase)
+        return words * self.overheads.looped_s("word", phase)
 
     def _unpack(self, rates: Rates) -> Any:
         """Rows whose products take as long as unpacking the weights: fitted ones, else the runtime's own."""

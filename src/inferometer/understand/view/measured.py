@@ -107,7 +107,7 @@ def _circumstances(measurement: Measurement) -> Iterator[Fact]:
     for note in measurement.notes:
         yield "note", note, ""
     quiet = {True: "disturbed", False: "quiet", None: "unknown"}[measurement.disturbed]
-    yield "machine", quiet, "; ".join(measurement.environment.reasons)
+    yield "machine", quiet, measurement.environment.disturbance
 
 
 def _time(seconds: float | None) -> str:

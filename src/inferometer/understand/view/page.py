@@ -489,7 +489,7 @@ def badges_of(profile: Profile) -> tuple[tuple[str, str, str], ...]:
     elif profile.kind == "measured" and profile.served is None:
         badges.append(("unverified", "quiet", "outputs were not compared with a reference: profile with --verify"))
     if environment is not None and environment.disturbed is not None:
-        reasons = "; ".join(environment.reasons) or "the machine was quiet"
+        reasons = environment.disturbance or "the machine was quiet"
         badges.append(("disturbed", "bad", reasons) if environment.disturbed else ("quiet", "good", reasons))
     return tuple(badges)
 

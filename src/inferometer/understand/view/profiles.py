@@ -190,7 +190,7 @@ def _circumstances(profile: Profile) -> Iterator[Fact]:
             yield "ran on", ", ".join(f"{name} {count}" for name, count in placed.items()), "by the engine's own count"
         quiet = {True: "disturbed", False: "quiet", None: "unknown"}[environment.disturbed]
         if environment.disturbed is not None or other_tool(profile) is None:  # other tools never say
-            yield "machine", quiet, "; ".join(environment.reasons)
+            yield "machine", quiet, environment.disturbance
 
 
 def _by_count(profile: Profile) -> str:

@@ -142,7 +142,7 @@ def _profile_facts(profile: Profile) -> Iterator[Fact]:
         yield phase.name, format_quantity(phase.time_s, "s"), phase.statistic or ""
     if profile.environment is not None and profile.environment.disturbed is not None:
         quiet = "disturbed" if profile.environment.disturbed else "quiet"
-        yield "meanwhile", quiet, "; ".join(profile.environment.reasons)
+        yield "meanwhile", quiet, profile.environment.disturbance
 
 
 def _metric_facts(metrics: Sequence[Metric]) -> Iterator[Fact]:

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from inferometer.core.errors import DomainError, EngineError, FormatError
+from inferometer.core.errors import DomainError, EngineError, FormatError, InferometerError
 from inferometer.core.graph import Block, Graph, Op, Tensor
 from inferometer.core.profile import Environment, OpTime, Phase, Verification
 from inferometer.core.workload import Precision, Workload
@@ -273,6 +273,15 @@ def test_a_wrong_format_names_the_engines_that_open_it(monkeypatch):
     assert remedy("gguf", {"c": loaded["c"]}) == "Choose c, or convert the model."
     assert remedy("npz", loaded) == "No runtime opens it: convert the model."
     assert "opens onnx, tflite" in prepare._wrong_format("m", "gguf", asked).message
+
+
+@pytest.mark.parametrize(("form", "ending"), [("ncnn", ".param"), ("mnn", ".mnn"), ("onnxruntime-genai", "")])
+def test_a_file_that_has_to_be_made_first_is_named_as_its_engine_opens_it(form, ending):
+    """The command that was named refused the name that it was given: an engine opens a file of its own ending."""
+    engine = SimpleNamespace(name="engine", title="Engine", formats=frozenset({form}))
+    with pytest.raises(InferometerError) as caught:
+        prepare._made("net", graph(), engine, SyntheticWeights(folder=Path()))
+    assert f"`inferometer prepare net --for engine -o NAME{ending}`" in caught.value.remedy
 
 
 def test_an_engine_opens_a_file_or_what_can_be_made_of_it():

@@ -410,3 +410,10 @@ def test_a_prediction_in_rows_has_ends_where_they_are_known():
     assert [(row["name"], row["value"], row["share"], row["flops"]) for row in (longest, other)] == [
         ("b", 3.0, 0.6, None), ("a", 1.0, 0.2, 2.0),
     ]  # fmt: skip
+
+
+def test_what_disturbed_a_machine_is_one_text_though_a_reason_ends_with_advice():
+    reasons = ("before the runs: 100% of all CPUs in use. Stop them.", "during the runs, 6 times: 86%.", "after")
+    told = "before the runs: 100% of all CPUs in use. Stop them; during the runs, 6 times: 86%; after"
+    assert Environment(disturbed=True, reasons=reasons).disturbance == told
+    assert not Environment().disturbance
