@@ -55,6 +55,35 @@ def test_a_series_too_noisy_to_show_a_step_asks_for_turns_instead_of_staying_sil
     assert suspicion([*noisy(20, 0.2, 4), 1.0, 1.0, 1.0]).stands_out
 
 
+SPREAD = 1.4 * 1.4826  # of five runs whose middle deviation is 1: two fifths more, since they are few
+
+
+def five(deviation):
+    return [deviation * each for each in (0, 1, -1, 2, -2)]
+
+
+@pytest.mark.parametrize(("newest", "shift"), [([0.3], 0.3), ([0.5, 0.3], 0.4), ([-0.3], -0.3)])
+def test_how_far_runs_stand_out_is_told_in_errors_of_both_sides(newest, shift):
+    """Worked by hand; what came before the window counts for nothing."""
+    rule = AlarmRule(window=5, together=len(newest))
+    found = suspicion([math.exp(log) for log in (9.0, *five(0.1), *newest)], rule)
+    errors = shift / (SPREAD * 0.1 * math.sqrt(1 / len(newest) + math.pi / 10))
+    told = (found.ratio, found.noise, found.errors, found.runs, found.baseline)
+    assert told == pytest.approx((math.exp(shift), SPREAD * 0.1, errors, len(newest), 5))
+
+
+@pytest.mark.parametrize(
+    ("error", "bar"), [(0.001, math.log(1.02)), (0.0165, 1.3 * 0.0165), (0.02, math.log(1.05) - 1.645 * 0.02)]
+)
+def test_a_step_is_as_large_as_counts_as_is_sure_or_as_must_not_be_missed(error, bar):
+    before = five(error / math.sqrt(1 + math.pi / 10) / SPREAD)
+    for part in (0.99, 1.01, -0.99, -1.01):
+        found = suspicion([math.exp(log) for log in (*before, part * bar)], AlarmRule(together=1))
+        if error >= 0.002:
+            assert abs(part * bar / found.errors) == pytest.approx(error)
+        assert found.stands_out == (abs(part) > 1)
+
+
 def test_a_level_that_changed_is_found_where_it_did_and_noise_is_one_level():
     times = [*noisy(20, 0.01, 5), *noisy(20, 0.01, 6, level=1.1), *noisy(20, 0.01, 7, level=0.9)]
     assert change_points(times) == (20, 40)
