@@ -652,6 +652,27 @@ def test_a_fetched_result_stays_and_an_answer_that_was_known_changes_nothing(fle
     assert fleet.document(job) == lease.job
 
 
+def test_an_answer_that_became_a_loss_is_known_when_it_comes_again(fleet, clock):
+    """Its agent has not heard that it arrived; it did nothing wrong by sending it twice."""
+    job = submitted(fleet, wanted=Wanted(device="pi"))
+    for _ in range(3):
+        fleet.set_state("pi", "ready")
+        clock.now += 300
+        lease = fleet.lease("pi")
+        brought = a_result(lease.job, ended="stopped")  # nobody had asked for that
+        assert fleet.finish(job, lease.id, brought)
+    assert (fleet.job(job).state, fleet.result(job).ended) == ("inconclusive", "lost")
+    assert fleet.finish(job, lease.id, brought) is False
+    assert len(fleet.faults("pi")) == 3
+
+
+def test_what_somebody_cancelled_is_not_measured_again_on_another_device(fleet):
+    job, lease = submitted(fleet), fleet.lease("pi")
+    fleet.cancel(job)
+    fleet.finish(job, lease.id, a_result(lease.job, profile()), replace(STEADY, moved=True))
+    assert (fleet.job(job).state, fleet.lease("jetson")) == ("inconclusive", None)
+
+
 def test_lists_of_jobs_are_the_newest_first_and_as_long_as_asked(fleet, clock):
     jobs = []
     for seed in range(3):
