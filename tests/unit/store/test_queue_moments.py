@@ -215,6 +215,17 @@ def test_what_an_agent_says_is_written_once_in_its_order_and_between_lease_and_n
     assert len(fleet.events(job)) == 6
 
 
+def test_of_what_an_agent_says_without_end_some_is_kept_and_all_is_heard(fleet, clock, monkeypatch):
+    monkeypatch.setattr("inferometer.store.queue.ending._MOST_EVENTS", 5)
+    job, lease = submitted(fleet), fleet.lease("pi")  # two events are there
+    said = [(count, event("notice", text=str(count))) for count in range(1, 11)]
+    for some in (said[:2], said[2:]):
+        clock.now += 1
+        assert fleet.tell(job, lease.id, some) == (some[-1][0], False)
+    assert [each.text for each in fleet.events(job, after=2)] == ["1", "2", "3"]
+    assert fleet.job(job).lease_until == clock.now + 60
+
+
 def test_the_next_attempt_counts_its_own_words_anew(fleet, clock):
     job, lease = submitted(fleet, wanted=Wanted(device="pi")), fleet.lease("pi")
     fleet.tell(job, lease.id, [(5, event("notice", text="first"))])
@@ -442,6 +453,12 @@ def test_failures_in_a_row_are_forgotten_with_the_next_answer(fleet, clock):
         clock.now += 1
     measured(fleet, 3)
     assert (fleet.device("pi").failures, len(fleet.faults("pi"))) == (0, 2)
+    submitted(fleet, 4, wanted=Wanted(device="jetson"))
+    lease = fleet.lease("jetson")
+    fleet.give_back(lease.row.id, lease.id, "No room.", counts=True)
+    assert fleet.device("jetson").failures == 1
+    measured(fleet, 5, device="jetson")
+    assert fleet.device("jetson").failures == 0, "one is forgotten as well"
     newest, before = fleet.faults("pi")
     assert newest.at == before.at + 1
     assert len(fleet.faults("pi", most=1)) == 1
