@@ -215,6 +215,17 @@ def test_what_an_agent_says_is_written_once_in_its_order_and_between_lease_and_n
     assert len(fleet.events(job)) == 6
 
 
+def test_of_what_an_agent_says_without_end_some_is_kept_and_all_is_heard(fleet, clock, monkeypatch):
+    monkeypatch.setattr("inferometer.store.queue.ending._MOST_EVENTS", 5)
+    job, lease = submitted(fleet), fleet.lease("pi")  # two events are there
+    said = [(count, event("notice", text=str(count))) for count in range(1, 11)]
+    for some in (said[:2], said[2:]):
+        clock.now += 1
+        assert fleet.tell(job, lease.id, some) == (some[-1][0], False)
+    assert [each.text for each in fleet.events(job, after=2)] == ["1", "2", "3"]
+    assert fleet.job(job).lease_until == clock.now + 60
+
+
 def test_the_next_attempt_counts_its_own_words_anew(fleet, clock):
     job, lease = submitted(fleet, wanted=Wanted(device="pi")), fleet.lease("pi")
     fleet.tell(job, lease.id, [(5, event("notice", text="first"))])
@@ -442,6 +453,12 @@ def test_failures_in_a_row_are_forgotten_with_the_next_answer(fleet, clock):
         clock.now += 1
     measured(fleet, 3)
     assert (fleet.device("pi").failures, len(fleet.faults("pi"))) == (0, 2)
+    submitted(fleet, 4, wanted=Wanted(device="jetson"))
+    lease = fleet.lease("jetson")
+    fleet.give_back(lease.row.id, lease.id, "No room.", counts=True)
+    assert fleet.device("jetson").failures == 1
+    measured(fleet, 5, device="jetson")
+    assert fleet.device("jetson").failures == 0, "one is forgotten as well"
     newest, before = fleet.faults("pi")
     assert newest.at == before.at + 1
     assert len(fleet.faults("pi", most=1)) == 1
@@ -650,6 +667,27 @@ def test_a_fetched_result_stays_and_an_answer_that_was_known_changes_nothing(fle
     assert len(fleet.events(job)) == 3  # the final state is the last event
     assert fleet.result(job, fetched=True) == fleet.result(job) == answer
     assert fleet.document(job) == lease.job
+
+
+def test_an_answer_that_became_a_loss_is_known_when_it_comes_again(fleet, clock):
+    """Its agent has not heard that it arrived; it did nothing wrong by sending it twice."""
+    job = submitted(fleet, wanted=Wanted(device="pi"))
+    for _ in range(3):
+        fleet.set_state("pi", "ready")
+        clock.now += 300
+        lease = fleet.lease("pi")
+        brought = a_result(lease.job, ended="stopped")  # nobody had asked for that
+        assert fleet.finish(job, lease.id, brought)
+    assert (fleet.job(job).state, fleet.result(job).ended) == ("inconclusive", "lost")
+    assert fleet.finish(job, lease.id, brought) is False
+    assert len(fleet.faults("pi")) == 3
+
+
+def test_what_somebody_cancelled_is_not_measured_again_on_another_device(fleet):
+    job, lease = submitted(fleet), fleet.lease("pi")
+    fleet.cancel(job)
+    fleet.finish(job, lease.id, a_result(lease.job, profile()), replace(STEADY, moved=True))
+    assert (fleet.job(job).state, fleet.lease("jetson")) == ("inconclusive", None)
 
 
 def test_lists_of_jobs_are_the_newest_first_and_as_long_as_asked(fleet, clock):

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from inferometer.core.errors import DomainError
 from inferometer.core.profile import DeviceFacts, Environment, Headline, ModelFacts, Profile
 from inferometer.core.workload import Workload
-from inferometer.measure.bench.verdict import change_points
+from inferometer.measure.bench.verdict import change_points, judge
 from inferometer.understand.series import AlarmRule, environment_changes, rounds_verdict, suspicion
 
 
@@ -55,6 +55,42 @@ def test_a_series_too_noisy_to_show_a_step_asks_for_turns_instead_of_staying_sil
     assert suspicion([*noisy(20, 0.2, 4), 1.0, 1.0, 1.0]).stands_out
 
 
+SPREAD = 1.4 * 1.4826  # of five runs whose middle deviation is 1: two fifths more, since they are few
+
+
+def five(deviation):
+    return [deviation * each for each in (0, 1, -1, 2, -2)]
+
+
+@pytest.mark.parametrize(("newest", "shift"), [([0.3], 0.3), ([0.5, 0.3], 0.4), ([-0.3], -0.3)])
+def test_how_far_runs_stand_out_is_told_in_errors_of_both_sides(newest, shift):
+    """Worked by hand; what came before the window counts for nothing."""
+    rule = AlarmRule(window=5, together=len(newest))
+    found = suspicion([math.exp(log) for log in (9.0, *five(0.1), *newest)], rule)
+    errors = shift / (SPREAD * 0.1 * math.sqrt(1 / len(newest) + math.pi / 10))
+    told = (found.ratio, found.noise, found.errors, found.runs, found.baseline)
+    assert told == pytest.approx((math.exp(shift), SPREAD * 0.1, errors, len(newest), 5))
+
+
+@pytest.mark.parametrize(
+    ("error", "bar"), [(0.001, math.log(1.02)), (0.0165, 1.3 * 0.0165), (0.02, math.log(1.05) - 1.645 * 0.02)]
+)
+def test_a_step_is_as_large_as_counts_as_is_sure_or_as_must_not_be_missed(error, bar):
+    before = five(error / math.sqrt(1 + math.pi / 10) / SPREAD)
+    for part in (0.99, 1.01, -0.99, -1.01):
+        found = suspicion([math.exp(log) for log in (*before, part * bar)], AlarmRule(together=1))
+        if error >= 0.002:
+            assert abs(part * bar / found.errors) == pytest.approx(error)
+        assert found.stands_out == (abs(part) > 1)
+
+
+def test_what_stands_out_is_told_though_fewer_runs_lie_further_out():
+    noisy_ = [1.04, 0.95, 0.97, 1.01, 0.96, 1.0, 1.01, 0.97, 0.95]
+    found = suspicion(noisy_)
+    assert (found.stands_out, found.runs, found.errors) == (True, 3, pytest.approx(-0.3934, abs=1e-4))
+    assert abs(suspicion(noisy_, AlarmRule(step=0.9)).errors) == pytest.approx(0.8272, abs=1e-4)
+
+
 def test_a_level_that_changed_is_found_where_it_did_and_noise_is_one_level():
     times = [*noisy(20, 0.01, 5), *noisy(20, 0.01, 6, level=1.1), *noisy(20, 0.01, 7, level=0.9)]
     assert change_points(times) == (20, 40)
@@ -71,6 +107,9 @@ def test_rounds_confirm_only_what_nearly_all_of_them_show():
     assert rounds_verdict(old, [ratio if at % 3 else 1 / ratio for at, ratio in enumerate(SLOWER)], rule) == "undecided"
     assert rounds_verdict(old, [1 + (ratio - 1) / 4 for ratio in SLOWER], rule) != "slower"  # 1.25 %, and 2 % count
     assert rounds_verdict(old[:8], SLOWER[:8], rule) == "undecided"
+    little = [1.015 + 0.004 * (7 * at % 5 - 2) for at in range(12)]
+    assert judge(old, little, paired=True).verdict == "slower", "but by less than counts"
+    assert rounds_verdict(old, little, AlarmRule(threshold=0.02)) == "undecided"
 
 
 def test_a_rule_that_could_never_hold_is_refused():
@@ -87,6 +126,11 @@ def test_what_moved_on_the_machine_is_named_with_both_its_states():
     moved = {each.name: (each.before, each.after) for each in environment_changes(old, new)}
     assert moved == {"governor": ("performance", "powersave"), "version of onnxruntime": ("1.20", "1.21")}
     assert environment_changes(old, old) == ()
+    bare = replace(old, environment=replace(first, versions={}, threads=None, host={"turbo": False}))
+    assert [(each.name, each.before, each.after) for each in environment_changes(bare, old)] == [
+        ("governor", None, "performance"), ("threads", None, "2"), ("turbo", "False", None),
+        ("version of onnxruntime", None, "1.20"),
+    ]  # fmt: skip
 
 
 @pytest.mark.parametrize("first", [6, 12, 24, 60, 100])

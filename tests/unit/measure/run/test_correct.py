@@ -4,7 +4,7 @@ from hypothesis import strategies as st
 
 from inferometer.core.errors import DomainError
 from inferometer.engines.base import Kernel
-from inferometer.measure.run.correct import correct, steady_mean
+from inferometer.measure.run.correct import correct, rest_of, steady_mean
 
 TIMES = st.floats(1e-7, 1e-2)
 
@@ -79,6 +79,39 @@ def test_a_machine_that_was_slower_meanwhile_is_told_by_the_clean_steps_between(
     found = correct([kernel(8e-3)], clean_s=5e-3, walls_s=[10e-3], paired_s=[10e-3, 10e-3, 10e-3])
     assert found.times_s == pytest.approx([4e-3])
     assert found.unattributed_s == pytest.approx(1e-3)
+
+
+@given(
+    st.lists(st.floats(1e-3, 1e-1), min_size=1, max_size=5), st.floats(0.5, 1.0), st.floats(1.0, 1.5),
+    st.floats(0.0, 1e-3), st.floats(0.25, 4.0),
+)  # fmt: skip
+def test_how_much_slower_the_machine_was_meanwhile_changes_nothing(readings, clean, grown, cost_s, slower):
+    """The clean run is of another time: only it says how long a step takes."""
+    clean_s = clean * sum(readings)
+
+    def found(times):
+        return correct(
+            [kernel(times * reading) for reading in readings], clean_s=clean_s, cost_s=times * cost_s,
+            walls_s=[times * grown * sum(readings)], paired_s=[times * sum(readings)],
+        )  # fmt: skip
+
+    plain, other = found(1.0), found(slower)
+    assert other.times_s == pytest.approx(plain.times_s)
+    assert (other.raw_s, other.scale) == pytest.approx((plain.raw_s, plain.scale))
+    assert plain.raw_s == pytest.approx(clean_s)
+    assert other.cost_s == pytest.approx(slower * plain.cost_s)
+
+
+def test_what_timing_cost_is_told_by_the_step_only_where_timers_read_every_kernel():
+    both = [kernel(14e-6), kernel(14e-6, device=(10e-6,))]
+    found = correct(both, clean_s=40e-6, walls_s=[60e-6], paired_s=[40e-6], cost_s=4e-6, idle_s=2e-6)
+    assert found.cost_s == pytest.approx(4e-6)
+
+
+@pytest.mark.parametrize("clean_s", [1e-6, 1e-3, 1.0, 100.0])
+def test_a_rest_is_kept_unless_it_is_an_error_of_adding_up(clean_s):
+    assert rest_of(clean_s, clean_s * (1 - 1e-9)) == pytest.approx(1e-9 * clean_s, rel=1e-3)
+    assert rest_of(clean_s, clean_s * (1 - 1e-13)) == 0.0
 
 
 def test_a_devices_own_clock_has_no_timer_in_it():

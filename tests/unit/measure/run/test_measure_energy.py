@@ -12,7 +12,7 @@ from inferometer.core.profile import Environment
 from inferometer.engines.base import Event, Target
 from inferometer.measure.bench.plan import Plan
 from inferometer.measure.run.arrays import measure_arrays
-from inferometer.measure.run.energy import TextEnergy, with_energy
+from inferometer.measure.run.energy import TextEnergy, _parts, with_energy
 from inferometer.measure.run.order import MeasureOrder, TextOrder
 from inferometer.measure.run.texts import measure_text
 from inferometer.measure.spans.energy import energy_meter
@@ -77,6 +77,29 @@ def test_long_tokens_are_measured_as_they_come_and_only_the_prompt_is_repeated()
     assert found.joules["prefill"] == pytest.approx(0.4)
     assert found.joules["decode"] == pytest.approx(2.0, rel=0.02)
     assert found.facts.counts["decode"] == 30
+
+
+def test_time_and_power_of_phases_told_apart_are_their_own():
+    """The powers of 40 W and 20 W come out again; what warms up is no time of the measurement."""
+    machine = PoweredMachine()
+    engine = Engine(machine, 0.01, 0.002)
+    meter = replace(energy_meter(machine), clock_ns=machine.clock, sleep=machine.clock.rest, every_s=None)
+    energy = TextEnergy(meter=meter.at_rest().for_unit("cpu"), order=ORDER)
+    for counts in (False, True, True):
+        energy.generated(lambda: engine.generate(ORDER), counts=counts)
+    assert energy.spent_s == pytest.approx(2 * (0.01 + 10 * 0.002))
+    energy.finished(engine.generate)
+    watts = {name: stretch.joules / stretch.seconds for name, stretch in energy.measured.items()}
+    assert watts == {"prefill": pytest.approx(40.0), "decode": pytest.approx(20.0)}
+
+
+def test_a_prompt_that_is_read_in_pieces_is_one_phase_and_tokens_begin_behind_its_last():
+    def event(kind, start_ns, end_ns):
+        return Event(kind=kind, start_ns=start_ns, end_ns=end_ns, tokens=2, context=0, ids=())
+
+    events = (event("prefill", 5, 10), event("prefill", 12, 20), event("token", 25, 30), event("token", 31, 40))
+    assert _parts(events) == {"prefill": (5, 20, 1), "decode": (20, 40, 4)}
+    assert _parts(events[2:]) == {"decode": (25, 40, 4)}
 
 
 def test_tokens_that_are_little_beside_their_prompt_get_no_number():

@@ -3,6 +3,7 @@
 import json
 import math
 import random
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
@@ -185,6 +186,15 @@ def test_a_record_worked_out_by_hand(tmp_path):
     assert (fit.resistance_c_per_w, cooling_fit(found).idle_w) == (0.0, 0.0)
 
 
+def test_when_a_record_was_begun_is_its_own_matter(tmp_path):
+    plain, _ = by_hand(tmp_path / "x.csv")
+    head, *rows = (tmp_path / "x.csv").read_text(encoding="utf-8").splitlines()
+    cells = [row.split(",", 2) for row in rows]
+    late = [f"{latency},{float(at) + 7200:g},{rest}" for latency, at, rest in cells if at]
+    (tmp_path / "y.csv").write_text("\n".join([head, *late]), encoding="utf-8")
+    assert read_record(tmp_path / "y.csv") == (plain, 2.0)
+
+
 def test_a_limit_that_was_not_reached_is_as_many_watts_above_rest_as_it_is_degrees_above_the_start(tmp_path):
     """Warming by 14 °C at 5.5 W above rest: from 50 °C to 90 °C it is 40 / 14 times 5.5 W."""
     found, idle_w = by_hand(tmp_path / "x.csv", warm=lambda at: 50 + 14 * (1 - math.exp(-at / 5)), slow=100)
@@ -204,6 +214,8 @@ def test_a_board_that_stays_below_its_limit_is_told_by_it(tmp_path):
     with pytest.raises(DomainError, match="never slowed down at 8"):
         cooling_fit(found, idle_w=idle_w)
     fit = cooling_fit(found, idle_w=idle_w, limit_c=85.0)
+    assert fit == cooling_fit(replace(found, limit_c=85.0), idle_w=idle_w), "as its own sensor says"
+    assert fit == cooling_fit(replace(found, limit_c=70.0), idle_w=idle_w, limit_c=85.0), "who asks knows better"
     assert fit.cooling_w == pytest.approx(2.9 + (85 - 52) / 4.0, rel=0.05)
     assert not fit.throttled
 
@@ -277,8 +289,9 @@ def test_the_machine_rests_until_it_no_longer_becomes_cooler():
     assert told.startswith("It rested for ")
     assert told.endswith("80 to 45 °C.")
     now[0] = 1000.0
-    told = cool_down(20, heat, clock=lambda: now[0], sleep=lambda seconds: now.__setitem__(0, now[0] + seconds))
+    told = cool_down(23, heat, clock=lambda: now[0], sleep=lambda seconds: now.__setitem__(0, now[0] + seconds))
     assert "still cooling" in told
+    assert now[0] == 1023.0, "and not longer than it may"
     with pytest.raises(DomainError, match="No temperature can be read here"):
         cool_down(20, None)
 
@@ -298,6 +311,8 @@ def test_what_can_be_read_here_is_read_in_whole_numbers(monkeypatch):
     readers = lasting.sensor_readers()
     assert {name: read() for name, read in readers.items()} == {"clock_hz": 2_400_500_000, "temperature_c": 55_250}
     assert lasting.hottest_limit() == 90.0
+    chips["c"] = [place(current=40.0, high=80.0, critical=70.0)]
+    assert lasting.hottest_limit() == 80.0, "from where a sensor says it slows down, and not where it stops"
     chips.clear()
     assert (list(lasting.sensor_readers()), lasting.hottest_limit()) == (["clock_hz"], None)
     for cpu_freq in (lambda: None, lambda: SimpleNamespace(current=0.0)):
@@ -315,6 +330,10 @@ def test_power_is_what_channels_say_and_how_far_counters_move():
     assert read() is None
     now[0], joules[0] = 2.0, 130.0
     assert read() == 20_000
+    joules[0] = 140.0
+    assert read() is None, "at the same moment"
+    joules[0] = 130.0
+    assert read() is None
     now[0], joules[0] = 3.0, 10.0  # the counter began anew
     assert read() == 885_000
     assert power_reader(SimpleNamespace(channels=()))() is None
