@@ -71,7 +71,7 @@ def _places(size: Dim, window: SlidingWindow, axis: int) -> Dim:
         return algebra.add(algebra.floordiv(room, stride), 1)
     indices = algebra.add(algebra.ceildiv(room, stride), 1)
     # a window that would begin in the padding at the end is left out
-    starts_outside = isinstance(indices, int) and isinstance(size, int) and (indices - 1) * stride >= size + after
+    starts_outside = isinstance(indices, int) and isinstance(size, int) and (indices - 1) * stride >= size + before
     return algebra.sub(indices, 1) if starts_outside else indices
 
 
