@@ -159,7 +159,7 @@ TRACE = (
 
 
 def test_a_search_over_a_trace_has_its_lengths_and_its_own_rate_unless_another_is_asked_for(monkeypatch, tmp_path):
-    monkeypatch.setattr("inferometer.serving.plans.search.plan", lambda search, engine: search)
+    monkeypatch.setattr("inferometer.serving.plans.search.plan", lambda search, **_: search)
     file = tmp_path / "trace.jsonl"
     file.write_text(TRACE)
     search = services.plan("m", trace=file, slo="ttft<=1s")

@@ -1,20 +1,18 @@
 """Rules of the engines that need no engine: where things run, what stands for what, and what is refused."""
 
 import json
-from itertools import combinations
+from itertools import combinations, product
 from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
 import onnx
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from onnx import TensorProto, helper, numpy_helper
 
 from inferometer.core.engine import EngineDescriptor
 from inferometer.core.errors import DomainError, EngineError, FormatError, MissingDependencyError, UnknownNameError
-from inferometer.engines import base
+from inferometer.engines import base, onnx_nodes
 from inferometer.engines.base import (
     Capabilities,
     Engine,
@@ -71,6 +69,7 @@ from inferometer.engines.openvino.executed import (
 )
 from inferometer.engines.openvino.recorded import executed_seconds
 from inferometer.engines.torch.host import modules_renamed
+from inferometer.formats.onnx.messages import ELEMENTS, element_bytes
 from unit.engines.onnxruntime.test_fusion import graph, node
 
 CUDA, AZURE = "CUDAExecutionProvider", "AzureExecutionProvider"
@@ -196,19 +195,21 @@ def test_the_tokens_that_end_a_text_are_the_generations_before_the_models(tmp_pa
     assert written(config='{"eos_token_id": 3}', generation_config="{") == {3}
 
 
-@given(st.lists(st.integers(0, 3), max_size=6), st.lists(st.integers(0, 3), max_size=6))
-def test_the_longest_pairing_keeps_both_orders_and_none_is_longer(left, right):
-    pairs = longest_pairing(list(enumerate(left)), list(enumerate(right)), lambda a, b: a[1] == b[1])
-    assert all(a[1] == b[1] for a, b in pairs)
-    for side in range(2):
-        places = [pair[side][0] for pair in pairs]
-        assert places == sorted(set(places))
-    common = (
-        size
-        for size in range(min(len(left), len(right)), -1, -1)
-        if any(list(one) == list(other) for one in combinations(left, size) for other in combinations(right, size))
-    )
-    assert len(pairs) == next(common)
+def test_the_longest_pairing_keeps_both_orders_and_none_is_longer():
+    """All lists of up to four of two letters: of random ones few show a pair that is counted twice."""
+    lists = [letters for size in range(5) for letters in product("ab", repeat=size)]
+    for left, right in product(lists, repeat=2):
+        pairs = longest_pairing(list(enumerate(left)), list(enumerate(right)), lambda a, b: a[1] == b[1])
+        assert all(a[1] == b[1] for a, b in pairs)
+        for side in range(2):
+            places = [pair[side][0] for pair in pairs]
+            assert places == sorted(set(places))
+        common = (
+            size
+            for size in range(min(len(left), len(right)), -1, -1)
+            if not set(combinations(left, size)).isdisjoint(combinations(right, size))
+        )
+        assert len(pairs) == next(common), (left, right)
 
 
 def test_a_pairing_takes_the_first_that_fits():
@@ -309,6 +310,18 @@ def test_own_kernels_serve_layers_and_pieces_are_layers():
     found = with_served(original, optimised, Fusion(layers={"mm": ("mm",), "unpack": (), "cast": (), "piece": ()}))
     assert found.serves == {"unpack": ("mm",), "cast": ("mm",)}
     assert found.layers == {"mm": ("mm",), "unpack": (), "cast": (), "piece": ("mm",)}
+
+
+def test_what_only_an_output_takes_serves_the_layer_that_made_it_first():
+    takers = {"a": ["out"], "b": ["out"], "out": []}
+    assert base.served(takers, {"a": ("la",), "b": ("lb",)}) == {"out": ("la",)}
+    assert base.served({"a": ["own"], "own": ["b"], "b": []}, {"a": ("la",), "b": ("lb",)}) == {"own": ("lb",)}
+
+
+def test_stored_numbers_take_the_bits_that_the_reader_of_such_files_knows():
+    """Two tables of one schema: what a number takes, with eight of them in as many bytes."""
+    bits = {number: element_bytes(element.name, 8) for number, element in ELEMENTS.items()}
+    assert {number: count for number, count in bits.items() if count is not None} == onnx_nodes._BITS
 
 
 def test_kernels_have_the_bytes_of_their_weights_and_the_units_of_their_providers():

@@ -442,6 +442,23 @@ def test_costs_are_those_of_the_device_and_the_newest_version_that_is_not_newer(
     assert costs_of(rules, version, device).since == since
 
 
+@pytest.mark.parametrize(("siblings", "doubt"), [(0, 0.9), (1, 0.5), (3, 0.5), (4, 0.0), (9, 0.0)])
+def test_costs_are_doubted_by_how_few_devices_of_the_maker_they_were_fitted_to(tmp_path, monkeypatch, siblings, doubt):
+    fitted = ("other-a", "other-b", "other-c", "other-d", "other-e", *(f"maker-{number}" for number in range(siblings)))
+    monkeypatch.setattr(engines, "fitted_on", lambda tables: (fitted, None) if tables == "t" else ((), None))
+    rules = served(tmp_path, "", ("0.5", "[]"))
+    (costs,) = rules.costs
+
+    def spreads(found):
+        return [getattr(found, f"{name}_spread").value for name in ("ttft", "tpot", "batch")]
+
+    widened = [(spread**2 + doubt**2) ** 0.5 for spread in (9, 10, 11)]
+    assert spreads(costs_of(rules, None, "maker-new")) == pytest.approx(widened)
+    assert spreads(costs_of(rules, None, "new", "Maker")) == pytest.approx(widened), "in any case of letters"
+    assert spreads(costs_of(rules, None, "new-other", "other")) == spreads(costs_of(rules)) == [9, 10, 11]
+    assert costs_of(rules, None, "other-a", "maker") is costs, "it was one of them"
+
+
 def test_versions_are_their_first_four_numbers():
     assert version_numbers("0.8.5.post1") == (0, 8, 5, 1)
     assert version_numbers("1.2.3.4.5") == (1, 2, 3, 4)
