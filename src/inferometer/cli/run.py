@@ -129,9 +129,7 @@ def _ended_with(arguments: list[str], ended_by: Callable[[], signal.Signals | No
     except (KeyboardInterrupt, click.Abort) as error:
         ending = ended_by()
         words = "Interrupted." if ending is None else f"Ended by {ending.name}."
-        said = _noted(
-            words, error.__cause__ or error
-        )  # click's Abort comes of the interrupt, and has none of its notes
+        said = _noted(words, error.__cause__ or error)  # click's Abort has none of the interrupt's notes
         return _print_error(said, 128 + (ending or signal.SIGINT), debug=debug)  # as shells give it
     except (BrokenPipeError, SystemExit) as error:
         if isinstance(error, SystemExit) and error.code != 1:

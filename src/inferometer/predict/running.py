@@ -158,13 +158,13 @@ def _state_notes(question: Question) -> tuple[str, ...]:
     """Recurrent layers are captured in no graph: a step of such a model took an H200 nine times what was told."""
     known = known_engine(question.runtime_name)
     keeps_state = any(op.kind in {"ssm_scan", "recurrent"} for _, op in question.graph.ops())
-    if known is None or known.effects.cache != "repeated" or not keeps_state:
+    if known is None or not keeps_state or known.effects.cache != "repeated":
         return ()
+    if known.effects.execution not in {"captured", "compiled"}:
+        return ()
+    launches = f"{known.title} launches each kernel of {question.graph.name} or refuses it"
     return (
-        (
-            f"A cache of fixed size holds no recurrent state: {known.title} launches each kernel of "
-            f"{question.graph.name}, and takes longer than this. Ask for torch-eager."
-        ),
+        f"A cache of fixed size holds no recurrent state: {launches}, and takes longer than this. Ask for torch-eager.",
     )
 
 
