@@ -380,7 +380,7 @@ def test_what_a_cpu_takes_to_choose_a_token_is_a_part_of_its_step(weights):
 @pytest.mark.parametrize(
     ("model", "engine", "told"),
     [("jamba-v0.1", "torch-graph", True), ("jamba-v0.1", "torch-compile", True), ("jamba-v0.1", "torch-eager", False),
-     ("jamba-v0.1", "vllm", False), ("smollm2-135m", "torch-graph", False)],
+     ("jamba-v0.1", "vllm", False), ("smollm2-135m", "torch-graph", False), ("mamba-130m", "openvino-genai", False)],
 )  # fmt: skip
 def test_recurrent_layers_are_said_to_be_launched_where_no_cache_holds_their_state(model, engine, told):
     """A hybrid's decode step took nine times what was predicted, and nothing said that it is not captured."""
