@@ -492,6 +492,7 @@ def test_documents_are_ranked_by_what_they_have_of_the_query():
     [
         ("/v1/embeddings", {}), ("/v1/embeddings", {"input": []}), ("/v1/embeddings", {"input": 5}),
         ("/v1/embeddings", {"input": "a", "dimensions": 10**9}), ("/v1/embeddings", []),
+        ("/v1/embeddings", {"input": ["a"] * 2048, "dimensions": 65_536}),  # three gigabytes of numbers
         ("/v1/rerank", {"query": "a"}), ("/v1/rerank", {"query": ["a"], "documents": ["b"]}),
         ("/v1/rerank", {"query": "a", "documents": [{"words": 1}]}),
     ],

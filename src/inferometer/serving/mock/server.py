@@ -32,6 +32,7 @@ _USUAL_TOKENS = 16  # of an answer whose length nobody said, as OpenAI's complet
 _END = b"\r\n\r\n"  # of a request's head
 _POOLED = {"/v1/embeddings", "/v1/rerank", "/v2/rerank", "/rerank"}
 _WIDTH, _MOST_WIDTH, _MOST_TEXTS = 1024, 65_536, 2048  # of an embedding; texts of a request, as OpenAI takes
+_MOST_NUMBERS = 1 << 22  # of an answer's embeddings: a hundred megabytes as text
 _STATUS = {200: "OK", 400: "Bad Request", 404: "Not Found", 503: "Service Unavailable", 504: "Gateway Timeout"}
 _REFUSALS = {"too_long": 400, "queue_full": 503, "timeout": 504}
 
@@ -160,8 +161,10 @@ class MockServer:
             asked = json.loads(body)
             texts = _documents(asked) if is_rerank else _inputs(asked["input"])
             width = int(asked.get("dimensions") or _WIDTH)
-            if not 1 <= width <= _MOST_WIDTH or not 1 <= len(texts) <= _MOST_TEXTS:
-                raise ValueError(f"dimensions are 1 to {_MOST_WIDTH:,} and texts 1 to {_MOST_TEXTS:,}")  # noqa: TRY301 - one answer to all that cannot be
+            if not 1 <= width <= _MOST_WIDTH or not 1 <= len(texts) <= _MOST_TEXTS or len(texts) * width > _MOST_NUMBERS:
+                raise ValueError(  # noqa: TRY301 - one answer to all that cannot be
+                    f"dimensions are 1 to {_MOST_WIDTH:,}, texts 1 to {_MOST_TEXTS:,}, {_MOST_NUMBERS:,} numbers together"
+                )
         except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError) as error:
             await _plain(writer, 400, _error(f"The request cannot be read: {error}."))
             return
