@@ -309,15 +309,15 @@ def test_a_scheduler_that_is_not_there_is_said(inferometer, monkeypatch):
     assert "No Dask scheduler answers at 127.0.0.1:1" in result.stderr
 
 
-@pytest.mark.parametrize("form", ["json", "svg", "png", "html"])
+@pytest.mark.parametrize("form", ["json", "svg"])
 def test_a_front_is_drawn(inferometer, tmp_path, form):
+    """In the form of the file's name; what each form is made of is tested with the charts."""
     if form != "json" and not HAS_CHARTS:
         pytest.skip("vl-convert is not installed: pip install 'inferometer[charts]' runs this test")
     path = tmp_path / f"front.{form}"
     result = inferometer(*ASKED, "--pareto", "tpot_s,usd_per_million_tokens", "--chart", path)
     assert result.returncode == 0, result.stderr
-    begins = {"json": b"{", "svg": b"<svg", "png": b"\x89PNG", "html": b"<!DOCTYPE html>"}[form]
-    assert path.read_bytes().lstrip().startswith(begins)
+    assert path.read_bytes().lstrip().startswith({"json": b"{", "svg": b"<svg"}[form])
 
 
 def test_a_heat_map_is_drawn_from_a_file(inferometer, tmp_path):

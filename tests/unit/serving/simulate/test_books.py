@@ -198,7 +198,7 @@ def test_a_service_of_any_engine_keeps_its_books(  # noqa: PLR0917 - each is dra
     slots=st.sampled_from([None, None, 2]), images=st.sampled_from([0, 0, 2]),
     apart=st.booleans(), signal=st.sampled_from([None, None, *SIGNALS]), routing=st.sampled_from(services.ROUTINGS),
 )  # fmt: skip
-@settings(max_examples=150, deadline=None, derandomize=True)
+@settings(max_examples=100, deadline=None, derandomize=True)
 def test_ranks_that_step_together_keep_their_books(  # noqa: PLR0917 - each is drawn
     asked, limit, engine, replicas, slots, images, apart, signal, routing
 ):
