@@ -56,14 +56,18 @@ def device_records(*, efficiency: bool = False) -> list[dict[str, Any]]:
 def ops_per_joule(device: Device) -> float | None:
     """The best dense peak of an 8-bit or wider format over the power limit: computed, never stored.
 
-    None where the limit is that of a whole chip: the unit draws an unknown part of it.
+    What it draws at work stands for a limit that nobody prints. None where either is that of a whole chip or machine:
+    the unit draws an unknown part of it.
     """
     from inferometer.known.formulas.edge import ops_per_watt  # noqa: PLC0415 - brings numpy, which lists do without
 
     wide = [peak.value for name, peak in device.peaks.items() if DTYPES[name].bits >= 8]
-    if not wide or device.power_w is None or device.power_w.value == 0 or device.shares_power:
+    watts = device.power_w
+    if watts is None and device.busy_w is not None and device.busy_w.origin == "datasheet":  # a chip's, not a wall's
+        watts = device.busy_w
+    if not wide or watts is None or watts.value == 0 or device.shares_power:
         return None
-    return float(ops_per_watt(ops=max(wide), power=device.power_w.value))
+    return float(ops_per_watt(ops=max(wide), power=watts.value))
 
 
 def model_record(model: CatalogModel) -> dict[str, Any]:
