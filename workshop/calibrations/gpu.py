@@ -12,11 +12,6 @@ runtime, and eager modules run all kernels that a captured graph has, but for at
 takes the tables of matrix products from the lattice of workshop/calibrations/products.py instead. Its products were
 timed where models have theirs, so whole steps move all other classes and not these.
 
-    … --profiles workshop/recorded/nvidia-h200-pairs-*.jsonl.gz --mixtures workshop/recorded/nvidia-h200-pairs-judged-*
-
-beside an archive adds prompts and tokens of profiles in graphs to its whole steps. Probes alone say a tenth too little
-of a kernel: they have few layers, and what a decode step launches has been counted better since they were made.
-
 With --keep-tables the tables of the calibrations that are there stay as they are, and only the whole steps are fitted
 anew: seconds in place of minutes, after a change of how steps are fitted.
 
@@ -36,6 +31,11 @@ Compiled calibrations are given the speed of the host that their launches were t
 
 tells experts of prompts in graphs from profiles of mixtures. Before those of 19 November all tokens of random weights
 chose few experts, so older ones and the probes of paths say less than a prompt of a trained model takes.
+
+    python -m workshop.calibrations.gpu --tokens --profiles workshop/recorded/nvidia-h200-pairs-*.jsonl.gz --mixtures …
+
+tells what a kernel of a decode step in graphs takes. Probes alone say a tenth too little: they have few layers, and
+nothing beside them. --mixtures names those profiles whose experts count.
 
     python -m workshop.calibrations.gpu --profiles workshop/recorded/nvidia-h200-pairs-*.jsonl.gz
 
@@ -498,9 +498,9 @@ def refit_mixtures(args: argparse.Namespace) -> None:
     before = next(args.out.glob(f"{args.device}-torch-graph-bf16-*.json"))
     there, told = read_calibration(before), [*mixed_prompts(args)]
     models = dict.fromkeys(each.step.model for each in told)
-    off = [each.off(experts_times([other for other in told if other.step.model != model]))
+    off = [each.off(fitting_times([other for other in told if other.step.model != model]))
            for model in models for each in told if each.step.model == model]  # fmt: skip
-    times, spread = experts_times(told), residual_spread(np.array(off))
+    times, spread = fitting_times(told), residual_spread(np.array(off))
     print(f"experts.prefill: {times:.3f} times its price, {len(told)} prompts left out off by {spread:.3f}", flush=True)
     factors = {**there.factors, "experts.prefill": times * there.factors.get("experts.prefill", 1.0)}
     residuals = {**there.residuals, "step.prefill.experts": spread}
@@ -518,11 +518,45 @@ def mixed_prompts(args: argparse.Namespace) -> Iterator[Inside]:
             yield Inside(step=step, class_s=own, others_s=priced.time_s - own)
 
 
-def experts_times(told: list[Inside]) -> float:
+def fitting_times(told: list[Inside], power: int = 2) -> float:
     count = Counter(each.step.model for each in told)
     tried = np.exp(np.linspace(log(0.2), log(5.0), 600))
-    squares = [sum(each.off(times) ** 2 / count[each.step.model] for each in told) for times in tried]
+    squares = [sum(abs(each.off(times)) ** power / count[each.step.model] for each in told) for times in tried]
     return float(tried[int(np.argmin(squares))])
+
+
+def refit_tokens(args: argparse.Namespace) -> None:
+    """What a kernel takes in decode steps in graphs: one number, that halves them: few models are far off.
+
+    The same kernel's time in prompts and forwards stays: those were fitted beside it.
+    """
+    before = next(args.out.glob(f"{args.device}-torch-graph-bf16-*.json"))
+    there = read_calibration(before)
+    subject = CalibrationSubject(
+        device=device(args.device), runtime=require_effects(there.runtime), dtype="bf16", created=there.created
+    )
+    told = [kernels_inside(subject, there, step) for step in profiled_texts(args, there.runtime, "bf16")
+            if step.phase == "decode"]  # fmt: skip
+    off = {}
+    for model in dict.fromkeys(each.step.model for each in told):
+        others = fitting_times([each for each in told if each.step.model != model], power=1)
+        off |= {each.step.key: each.off(others) for each in told if each.step.model == model}
+    times, kernel = fitting_times(told, power=1), there.overheads["kernel"]
+    spread = residual_spread(np.array(list(off.values())))
+    print(f"kernel.decode: {times:.3f} times {kernel.value:.3g} s, {len(told)} steps left out off by {spread:.3f}")
+    overheads = {**there.overheads, "kernel.decode": replace(kernel, value=times * kernel.value)}
+    before.unlink()
+    write_calibration(sealed(replace(there, overheads=overheads)), args.out)
+
+
+def kernels_inside(subject: CalibrationSubject, there: Calibration, step: StepPoint) -> Inside:
+    """A step as the device runs it, without the loop around it, with what its kernels take apart."""
+    plan = plan_of(subject, step, there)
+    priced = plan.step(step_sizes(step.passes(plan.prepared.effects), step.batch), step.phase)
+    launches = float((priced.counts * priced.rates.kernels[:, 0]).sum())
+    own, loop_s = plan.overheads.kernel_in(step.phase), plan.pace(step.phase).step_s - there.overheads["step"].value
+    kernels_s = launches * (0.0 if own is None else own.value)
+    return Inside(step=step, class_s=kernels_s, others_s=float(priced.total("time_s").sum()) - loop_s - kernels_s)
 
 
 def with_texts(subject: CalibrationSubject, there: Calibration, steps: list[StepPoint]) -> Calibration:
@@ -725,9 +759,7 @@ def fit(folder: Path, journal: Path, args: argparse.Namespace) -> None:
     if effects.execution == "launched":
         replayed = read_calibration(next(args.out.glob(f"{args.device}-torch-graph-{dtype}-*.json")))
     if args.products or args.keep_tables or replayed:
-        texts = [*profiled_texts(args, runtime, dtype)]
-        told = (*steps, *texts) if len(texts) >= ENOUGH else steps
-        calibration = with_steps(subject, calibration, told, replayed)
+        calibration = with_steps(subject, calibration, steps, replayed)
     if replayed:
         calibration = with_stated_host(replace(calibration, host_call_s=STATED_HOST_S), effects.on(gpu.unit).host_s)
     for path in before:
@@ -753,12 +785,15 @@ def main() -> None:
                         help="rows of benchmarks/pairs.py: experts of prompts in graphs by those")  # fmt: skip
     parser.add_argument("--profiles", type=Path, nargs="+", default=[],
                         help="rows of benchmarks/pairs.py: hold residuals to those")  # fmt: skip
+    parser.add_argument("--tokens", action="store_true", help="what a kernel of a decode step in graphs takes")
     parser.add_argument("--halves", type=Path, nargs="+", default=[],
                         help="such rows: even cases are fitted to, odd ones kept aside")  # fmt: skip
     parser.add_argument("--kernels", type=Path, help="a journal of workshop.calibrations.traced --trace")
     args = parser.parse_args()
     if args.archive:
         fit_archive(args)
+    elif args.tokens:
+        refit_tokens(args)
     elif args.forwards:
         captured.refit(args)
         compiled.refit(args)
