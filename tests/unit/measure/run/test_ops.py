@@ -57,17 +57,11 @@ def test_a_kernel_of_no_layer_keeps_its_name_and_has_no_block():
 
 
 def test_a_product_belongs_to_the_kernel_of_its_kind_then_to_one_that_names_few_then_to_the_longest():
-    def doer(*kernels):
-        return next(op.kernel for op in rows(*kernels) if op.flops)
-
     copy, both = kernel("copy", "Reorder", ("conv1",)), kernel("both", "Conv", ("relu1", "conv1"))
     one, other = kernel("one", "Conv", ("conv1",)), kernel("other", "Conv", ("conv1",))
-    product = Layers(by_name={"conv1": CONV})
     for kernels, wanted in (((copy, both), "both"), ((both, one), "one"), ((one, other), "other")):
-        times = tuple(1e-3 * (number + 1) for number in range(len(kernels)))
-        corrected = Corrected(times_s=times, unattributed_s=0.0, raw_s=0.0, cost_s=0.0, scale=1.0)
-        claims = claims_of(kernels, corrected.times_s, product)
-        assert [each.name for each, claim in zip(kernels, claims, strict=True) if claim.layers] == [wanted]
+        claims = claims_of(kernels, (1e-3, 2e-3), LAYERS)
+        assert [each.name for each, claim in zip(kernels, claims, strict=True) if CONV in claim.layers] == [wanted]
 
 
 def test_a_row_has_the_mean_of_each_kernels_device_time_and_the_counts_that_all_of_them_have():
@@ -80,9 +74,10 @@ def test_a_row_has_the_mean_of_each_kernels_device_time_and_the_counts_that_all_
 
 NEAR = st.lists(st.floats(0.8, 1.2), min_size=3, max_size=3)
 MADE = st.tuples(st.floats(1e-3, 2e-3), st.sampled_from((0.0, 0.5, 1.0, 1.5)), NEAR, st.booleans())
+WALLS = st.lists(st.floats(0.4, 1.2), min_size=3, max_size=3)
 
 
-@given(MADE, st.lists(MADE, max_size=3), NEAR, st.floats(0.5, 2.0), st.floats(0.5, 2.0), st.booleans())
+@given(MADE, st.lists(MADE, max_size=3), WALLS, st.floats(0.5, 2.0), st.floats(0.5, 2.0), st.booleans())
 def test_ops_add_up_to_each_step_and_steps_to_each_op_whatever_the_timers_cost(  # noqa: PLR0917 - drawn one by one
     first, others, walls, around, cost, by_context
 ):
