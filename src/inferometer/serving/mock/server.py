@@ -161,10 +161,7 @@ class MockServer:
             asked = json.loads(body)
             texts = _documents(asked) if is_rerank else _inputs(asked["input"])
             width = int(asked.get("dimensions") or _WIDTH)
-            if not 1 <= width <= _MOST_WIDTH or not 1 <= len(texts) <= _MOST_TEXTS or len(texts) * width > _MOST_NUMBERS:
-                raise ValueError(  # noqa: TRY301 - one answer to all that cannot be
-                    f"dimensions are 1 to {_MOST_WIDTH:,}, texts 1 to {_MOST_TEXTS:,}, {_MOST_NUMBERS:,} numbers together"
-                )
+            _require_sizes(width, len(texts))
         except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError) as error:
             await _plain(writer, 400, _error(f"The request cannot be read: {error}."))
             return
@@ -319,6 +316,13 @@ def _said(asked: Mapping[str, Any], *, is_chat: bool) -> list[tuple[str, str]]:
         return [(str(one["role"]), _text(one.get("content"))) for one in asked["messages"]]
     prompt = asked["prompt"]
     return [("prompt", prompt if isinstance(prompt, str) else " ".join(map(str, prompt)))]
+
+
+def _require_sizes(width: int, texts: int) -> None:
+    if not 1 <= width <= _MOST_WIDTH or not 1 <= texts <= _MOST_TEXTS or texts * width > _MOST_NUMBERS:
+        raise ValueError(
+            f"dimensions are 1 to {_MOST_WIDTH:,}, texts 1 to {_MOST_TEXTS:,}, and {_MOST_NUMBERS:,} numbers together"
+        )
 
 
 def _inputs(given: Any) -> list[str]:
