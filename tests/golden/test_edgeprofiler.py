@@ -141,7 +141,9 @@ def test_what_the_page_says_in_its_sentences():
         f"{theirs.energy_j:.2f} J for its FP32 token, which over its {theirs.e2e_s:.1f} s is {watts:.1f} W",
     ):
         assert words in PAGE, words
-    assert tiny.summary.energy_j is None  # "nothing where nothing is known, as for the Pi"
+    assert "6 W of a Pi 4" in PAGE
+    step = tiny.phase("decode")
+    assert step.energy_j == pytest.approx(6.0 * step.time_s)
 
 
 def test_the_page_counts_as_the_models_count():

@@ -123,6 +123,9 @@ def test_a_file_is_judged_by_what_predict_answers_in_thirty_groups_drawn_at_rand
         # work says, many are there.
         held = sum(op.time_s for op in answer.ops if op.floor_s and op.time_s <= 1.001 * op.floor_s)
         assert 0.98 <= ratio <= (1.1 if held < 0.2 * answer.time_s else 1.5), stated
+        if answer.high_s is None:  # an op whose work is not known may take any time
+            assert any(op.kind == "custom" for op in answer.ops), stated
+            continue
         wider = answer.high_s / answer.time_s / exp(judged[0].half)
         assert 0.95 <= wider <= 1.3, stated  # an answer is wider where few published steps stand behind a device
     assert compared >= 20
