@@ -55,8 +55,10 @@ def service_plan(
     head, speculation = _head(options), _speculation(options)
     up_to = options["draft_up_to"]
     question = _question(model, device, options, options["tp"])
-    reader = options["prefill_on"]
-    readers = _question(model, reader, options, options["prefill_tp"] or options["tp"]) if reader else None
+    reader, reader_tp = options["prefill_on"], options["prefill_tp"] or options["tp"]
+    # Its replicas hold the whole model: experts that are spread are spread over the devices of one.
+    alike = {**options, "ep": reader_tp if options["ep"] > 1 else 1}
+    readers = _question(model, reader, alike, reader_tp) if reader else None
     return SimulationPlan(
         question=question,
         traffic=traffic,

@@ -24,3 +24,14 @@ def test_a_way_of_a_minute_and_a_price_that_nobody_pays_are_refused(tmp_path, sa
     path.write_text(f"[eu]\nrate = 2\n{said}\n", encoding="utf-8")
     with pytest.raises(FormatError, match="a way of a minute or more, or a price that nobody pays"):
         read_regions(path)
+
+
+def test_lists_are_lists_or_lines_as_the_options_have_them(tmp_path):
+    path = tmp_path / "regions.toml"
+    lines = '[a]\nrate = 4\nday = "0.2, 1,0.5"\non = "nvidia-l4,nvidia-l40s"\n'
+    path.write_text(lines + '[b]\nrate = 4\nday = [0.2, 1, 0.5]\non = ["nvidia-l4", "nvidia-l40s"]\n')
+    one, other = read_regions(path)
+    assert (one.day, one.devices) == (other.day, other.devices) == ((0.2, 1.0, 0.5), ("nvidia-l4", "nvidia-l40s"))
+    path.write_text('[a]\nrate = 4\nprices = "mine.csv"\n')
+    with pytest.raises(FormatError, match="the prices of a are a table"):
+        read_regions(path)

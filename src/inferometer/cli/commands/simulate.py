@@ -146,10 +146,10 @@ def command(
     docs/serving.md has worked cases.
 
     --serve offers OpenAI's interface without a GPU (chat and completions, streamed or not, embeddings, rerank, models,
-    health and vLLM's metrics), for tests of routers, clients and load generators. A word counts as a token; answers are words without
-    meaning, as long as was asked for. Batching, caches, queues and refusals are the simulation's. With --lora 4 the
-    models lora-0 to lora-3 are served beside MODEL, with --images what an image takes, with --priorities a request's
-    `priority` (0 goes first). Ctrl-C ends it.
+    health and vLLM's metrics), for tests of routers, clients and load generators. A word counts as a token; answers are
+    words without meaning, as long as was asked for. Batching, caches, queues and refusals are the simulation's. With
+    --lora 4 the models lora-0 to lora-3 are served beside MODEL, with --images what an image takes, with --priorities a
+    request's `priority` (0 goes first). Ctrl-C ends it.
     """
     if serving:
         refuse_given(_OF_LOADS, "{} is not for --serve: whoever asks brings the requests.", "Leave it out.")

@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from inferometer.core.dims import Symbol
 from inferometer.core.frozen import frozen
-from inferometer.core.graph import Block, Graph, Op, Symbol, Tensor
+from inferometer.core.graph import Block, Graph, Op, Tensor
 from inferometer.core.workload import Parallel
 from inferometer.predict.parallel import place
 from inferometer.predict.served.step import Grid2

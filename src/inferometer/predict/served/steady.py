@@ -63,8 +63,8 @@ class Traffic:
 
     def at(self, sequences: int) -> Traffic:
         """The same with the drafts of so many sequences at once."""
-        is_same = self.drafts is None or not self.drafts.by_load
-        return self if is_same else replace(self, drafts=self.drafts.at(sequences))
+        drafts = self.drafts
+        return self if drafts is None or not drafts.by_load else replace(self, drafts=drafts.at(sequences))
 
     def __post_init__(self) -> None:
         if self.prompt < 1 or self.generate < 1 or not 0 <= self.cached < self.prompt:

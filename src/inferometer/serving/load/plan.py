@@ -157,7 +157,8 @@ class LoadPlan:
             left_out = f"; {self.trace.skipped:,} rows without tokens left out" if self.trace.skipped else ""
             return f"of the trace: prompts {prompts:,.0f} tokens, answers {answers:,.0f} on average{counted}{left_out}"
         shared = self.sharing
-        parts = [f"prompts {self.prompt} tokens, answers {self.generate}"]
+        answers = "" if self.api in {"embeddings", "rerank"} else f", answers {self.generate}"
+        parts = [f"prompts {self.prompt} tokens{answers}"]
         if shared.prefix_tokens:
             groups = f" in {shared.groups} groups" if shared.groups > 1 else ""
             parts.append(f"the first {shared.prefix_tokens} shared{groups}")

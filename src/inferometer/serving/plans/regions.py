@@ -187,17 +187,25 @@ def _region(name: str, table: Mapping[str, Any]) -> Region:
     grid = table.get("grid")
     if grid is not None:
         grid_named(str(grid))  # an unknown one is told before anything is searched
+    if not isinstance(table.get("prices", {}), dict):
+        raise TypeError(f"the prices of {name} are a table: prices = {{nvidia-l4 = 0.7}}")
     prices = {device_named(device).name: float(usd) for device, usd in dict(table.get("prices", {})).items()}
     if not 0 <= way_s < 60 or not all(0 <= usd < 1e6 for usd in prices.values()):
         raise ValueError(f"{name} has a way of a minute or more, or a price that nobody pays")
-    devices = tuple(device_named(str(device)).name for device in table.get("on", ()))
-    day = tuple(float(share) for share in table.get("day", ()))
+    devices = tuple(device_named(str(device)).name for device in _listed(table, "on"))
+    day = tuple(float(share) for share in _listed(table, "day"))
     return Region(
         name=name, rate_per_s=float(table["rate"]), round_trip_s=way_s, day=day, devices=devices,
         prices=tuple(prices.items()), pue=table.get("pue"), spot=table.get("spot"),
         most_watts=_quantity(table, "max_power", "W"), replica_up=up, cold_start_s=cold_s, grid=grid,
         **shares,
     )  # fmt: skip
+
+
+def _listed(table: Mapping[str, Any], name: str) -> list[Any]:
+    """A list, or one line as the command's options have it: `on = "nvidia-l4,nvidia-l40s"`."""
+    value = table.get(name, [])
+    return [part.strip() for part in value.split(",")] if isinstance(value, str) else list(value)
 
 
 def _quantity(table: Mapping[str, Any], name: str, unit: str) -> float | None:

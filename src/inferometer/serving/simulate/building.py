@@ -58,6 +58,8 @@ def service_of(plan: SimulationPlan) -> tuple[Service, tuple[str, ...]]:
     reading, more = _pool(plan, alone(plan.readers, apart=False), plan.reader_replicas)
     handover_s = _handover_s(plan, question)
     both = tuple(dict.fromkeys((*notes, *more)))
+    if plan.ranks > 1:
+        both = (*both, "The data-parallel ranks are of the pool that answers: one that reads prompts is one alone.")
     return replace(service, reading=reading, handover_s=handover_s), both
 
 
@@ -399,7 +401,10 @@ def _handover_s(plan: SimulationPlan, question: Question) -> float:
             f"The link between the pools of {device.name} is not known.", remedy="Name one: --link infiniband-ndr."
         )
     if link is None:  # their own in one machine; a network where they are more than it has
-        pools = [(question, plan.replicas), *([(plan.readers, plan.reader_replicas)] if plan.readers else [])]
+        pools = [
+            (question, plan.replicas * plan.ranks),
+            *([(plan.readers, plan.reader_replicas)] if plan.readers else []),
+        ]
         each = [(pool.workload.parallel, count) for pool, count in pools]
         route = route_of(device, None, sum(parallel.tp * parallel.pp * count for parallel, count in each))
         link = route.between or route.within

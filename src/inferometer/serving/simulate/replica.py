@@ -333,7 +333,7 @@ class Replica:
             # What a step makes is an average, so what is made by now may be no whole number of tokens.
             made = request.made + (self.tick - request.end + _steps_of(request, pace)) * pace
             self._stop_decoding(request)
-            request.made, request.done = made, request.input_tokens + made - 1
+            request.made, request.done = made, request.input_tokens + made - 1  # type: ignore[assignment] # an average
         self._level = level
         self.paces = [_Pace(kept, self.limits.block_tokens) for kept in level.paces]
         self.ends.clear()

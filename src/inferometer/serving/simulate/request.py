@@ -25,7 +25,6 @@ class SimulatedRequest:
         "until",
     )  # fmt: skip
 
-    made: float  # whole, but while it decodes at more than one pace
     base: float
     turn: int
     blocks: int  # set when it is admitted

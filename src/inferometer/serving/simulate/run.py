@@ -195,12 +195,13 @@ def _readings(clusters: Sequence[Cluster], end_s: float) -> ServerReadings:
     replicas = [replica for cluster in clusters for replica in cluster.replicas]
     paid_s = sum(cluster.replica_seconds(end_s) for cluster in clusters)
     busy_s = sum(replica.busy_s for replica in replicas)
+    ranks_s = sum(cluster.ranks * cluster.replica_seconds(end_s) for cluster in clusters)
     hit, read = sum(r.hit_tokens for r in replicas), sum(r.read_tokens for r in replicas)
     counters = {
         "steps": float(sum(replica.steps for replica in replicas)),
         "preemptions": float(sum(replica.preempted for replica in replicas)),
         "replica_seconds": paid_s,
-        "busy_share": busy_s / (paid_s * clusters[0].ranks) if paid_s else 0.0,
+        "busy_share": busy_s / ranks_s if ranks_s else 0.0,
     }
     if hit:
         counters |= {"cached_tokens": float(hit), "cache_hit_share": hit / (hit + read)}

@@ -5,6 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import inferometer as im
 from inferometer.core.errors import DomainError
 from inferometer.core.traffic.demand import Demand
 from inferometer.known.engines import scheduler_of
@@ -149,3 +150,17 @@ def test_llamacpp_reads_prompts_in_passes_of_their_own_whatever_computes():
         assert times_of.decode(4, 100.0) < 4 * times_of.decode(1, 100.0)  # neighbours share a pass
         together = times_of.mixed([(16, 0)], 2, 100.0)
         assert together == pytest.approx(times_of.decode(2, 100.0) + times_of.mixed([(16, 0)], 0, 0.0))
+
+
+@pytest.mark.parametrize(("ep", "tp"), [(1, 1), (2, 1), (4, 2)])
+def test_ranks_that_answer_are_beside_whole_replicas_that_read(ep, tp):
+    """What spreads experts over ranks and devices of the one spreads them over the devices of a reader."""
+    found = im.simulate(
+        "qwen3-30b-a3b", on="nvidia-h200", runtime="vllm", tp=tp, dp=2, ep=ep, prefill_on="nvidia-h200",
+        prefill_tp=tp, rate=20, requests=40, prompt=300, generate=20,
+    )  # fmt: skip
+    (level,) = found.served.levels
+    assert set(level.requests.outcome) == {"ok"}
+    assert found.device.count == 3 * tp
+    assert 0 < level.server.counters["busy_share"] <= 1
+    assert any("one alone" in note for note in found.provenance.notes)

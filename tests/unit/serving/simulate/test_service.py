@@ -203,7 +203,9 @@ def test_readings_are_sums_shares_and_means_of_all_replicas():
     }  # fmt: skip
     assert found.gauges == {"running": (4.0, 7.0), "kv_share": (4000 / 5 / 2000, 0.4)}
     endless = EngineLimits(tokens=1, sequences=1, blocks=ENDLESS, block_tokens=1)
-    bare = running._readings([SimpleNamespace(replicas=[replica(limits=endless)], replica_seconds=lambda _: 0.0)], 0.0)
+    bare = running._readings(
+        [SimpleNamespace(replicas=[replica(limits=endless)], replica_seconds=lambda _: 0.0, ranks=1)], 0.0
+    )
     assert (bare.gauges.keys(), bare.counters["busy_share"]) == ({"running"}, 0.0)
     assert "cache_hit_share" not in bare.counters
 
