@@ -40,7 +40,7 @@ FIXED_ORDER = {"isinstance", "issubclass", "getattr", "setattr", "hasattr", "cas
 # (Columns of a table are filled and read by their names.)
 ANY_ORDER = {
     "min", "max", "hypot", "gcd", "lcm", "minimum", "maximum", "larger", "smaller", "isclose", "union", "create_table",
-    "Table",
+    "Table", "suppress",
 }  # fmt: skip
 
 # Keywords that guard against what cannot happen, say how something is kept, or only describe.

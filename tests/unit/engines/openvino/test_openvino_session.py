@@ -10,7 +10,8 @@ from inferometer.engines.base import FileNode, Target
 openvino = pytest.importorskip("openvino", reason="SKIPPED LOUDLY: openvino is not installed, nothing was run")
 onnx = pytest.importorskip("onnx", reason="SKIPPED LOUDLY: onnx is not installed, nothing was run")
 
-from inferometer.engines.openvino import runtime  # noqa: E402 - only with the engine
+from inferometer.engines.openvino import convert, runtime  # noqa: E402 - only with the engine
+from inferometer.engines.order import ToolOrder  # noqa: E402 - as above
 
 make, FLOAT = onnx.helper, onnx.TensorProto.FLOAT
 
@@ -99,6 +100,20 @@ def test_a_fused_kernel_stands_for_all_its_nodes(tmp_path, opened):
     kernels = session.kernels()["forward"]
     assert ("conv", "norm", "relu") in [kernel.layers for kernel in kernels]
     assert any("means" in note for note in session.opened.notes)
+
+
+def test_numbers_are_halved_where_that_was_asked_for_and_nowhere_else(tmp_path):
+    source, whole, half = normed(tmp_path / "m.onnx"), tmp_path / "whole.xml", tmp_path / "half.xml"
+    convert.convert(ToolOrder(source=source, target=whole, format="openvino"))
+    convert.halve(ToolOrder(source=whole, target=half, format="openvino"))
+
+    def formats(path):
+        """Of the stored numbers that are no sizes."""
+        ops = openvino.Core().read_model(path).get_ops()
+        constants = [op.get_output_element_type(0) for op in ops if op.get_type_name() == "Constant"]
+        return {kind.get_type_name() for kind in constants if kind.is_real()}
+
+    assert (formats(whole), formats(half)) == ({"f32"}, {"f16"})
 
 
 def test_both_engines_give_the_same_numbers(tmp_path, opened):

@@ -104,6 +104,18 @@ AWAY = HubAwayError("It is away.")
 ALIVE = {"cancel": False}
 
 
+def test_a_job_that_brings_no_files_has_a_folder_to_run_in(held, monkeypatch):
+    """A calibration: nothing else makes the folder then."""
+    job, started = replace(JOB, verb="calibrate", model=None), []
+
+    def run(folder, *_):
+        started.append(json.loads((folder / "job.json").read_bytes()))
+
+    monkeypatch.setattr(holding.device_side, "run_detached", run)
+    held(*[ALIVE] * 9, job=job)._begin()
+    assert [each["id"] for each in started] == [job.id]
+
+
 # Signs of life
 
 

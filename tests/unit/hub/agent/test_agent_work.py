@@ -12,6 +12,7 @@ import msgspec
 import pytest
 
 from fakes.fleet import a_job, a_result
+from fakes.places import one_layer
 from inferometer.core.box import BoxOrder, Means
 from inferometer.core.codec import decode, encode
 from inferometer.core.job import JobEvent, JobFile, JobModel
@@ -24,7 +25,7 @@ from inferometer.hub.box import entering
 from inferometer.hub.box.entering import EntryPlan
 from inferometer.hub.box.seccomp import Refused
 from inferometer.hub.box.view import BoxView
-from inferometer.measure.prepare.run import PrepareRequest
+from inferometer.measure.prepare.run import Prepared, PrepareRequest, StepResult
 from inferometer.measure.run.model import MeasureRequest
 from unit.hub.web.samples import network
 
@@ -110,6 +111,45 @@ def test_a_preparation_is_asked_for_with_all_that_the_job_says(asked, tmp_path, 
     assert asked["request"] == PrepareRequest(
         model=str(tmp_path / "net.onnx"), runtime="openvino", workload=workload, trust=("compiled",), **options
     )
+
+
+ON_THE_WAY = StepResult(name="simplify", tool="t 1", title="x", format="onnx", bytes=9, seconds=1.0, cached=False)
+PREPARED = Prepared(
+    model="m", runtime="onnxruntime", device="local", quantise="i8", original_bytes=9, steps=(ON_THE_WAY,),
+    artifact=None,
+)  # fmt: skip
+SPOILT = replace(ON_THE_WAY, name="quantise", verdict="wrong", kept=False)
+
+
+@pytest.mark.parametrize(
+    ("steps", "error"),
+    [
+        ((ON_THE_WAY,), "There was nothing to do: nothing was made."),
+        ((ON_THE_WAY, SPOILT), "The step quantise makes the outputs wrong: nothing was made."),
+    ],
+    ids=["nothing to do", "wrong"],
+)
+def test_a_preparation_that_makes_nothing_names_the_step_that_is_wrong_or_says_what_to_ask(
+    asked, tmp_path, monkeypatch, steps, error
+):
+    job = replace(JOB, verb="prepare", options={"quantise": "i8"})
+    monkeypatch.setattr(
+        "inferometer.measure.prepare.run.carry_out_request", lambda _request: replace(PREPARED, steps=steps)
+    )
+    result = carrying_out._prepare(tmp_path / "made", job, tmp_path, None)
+    assert (result.ended, result.error, result.made) == ("failed", error, ())
+    assert (result.remedy is None) == (SPOILT in steps)
+
+
+def test_what_was_prepared_lies_under_the_models_name_and_its_format(asked, tmp_path, monkeypatch):
+    artifact = one_layer(tmp_path).rename(tmp_path / "cached.onnx")
+    data, done = artifact.read_bytes(), replace(PREPARED, artifact=artifact)
+    monkeypatch.setattr("inferometer.measure.prepare.run.carry_out_request", lambda _request: done)
+    job = replace(JOB, verb="prepare", options={"quantise": "i8"})
+    result = carrying_out._prepare(tmp_path / "made", job, tmp_path, None)
+    assert (result.ended, result.prepared["artifact"]) == ("done", "net-i8.onnx")
+    assert [(file.path, file.size_bytes) for file in result.made] == [("net-i8.onnx", len(data))]
+    assert (tmp_path / "made" / "net-i8.onnx").read_bytes() == artifact.read_bytes() == data
 
 
 @pytest.mark.parametrize("made", ["a calibration", None])

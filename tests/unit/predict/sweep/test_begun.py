@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import inferometer as im
+from inferometer.known import device
 from inferometer.predict.options import Options
 from inferometer.predict.sweep import begun, evaluate
 from unit.predict.sweep import studies
@@ -107,6 +108,8 @@ def test_what_is_no_name_of_the_catalog_is_never_kept(folder, monkeypatch, tmp_p
         name for name in ("local:cpu", "device.toml", studies.graph(), None, "resnet50") if begun._is_name(name)
     ] == ["resnet50"]
     im.sweep(**ASKED | {"models": studies.graph("resnet50"), "weights": "i8"})
+    monkeypatch.setattr(begun, "digest_of", lambda *_: pytest.fail("the reader of prompts may be another tomorrow"))
+    im.sweep(**ASKED | {"models": "llama-3.2-1b"}, prefill_on=device("nvidia-h200"))
     assert not folder.exists()
 
 
