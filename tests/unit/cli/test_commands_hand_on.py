@@ -1,5 +1,6 @@
 """Every option of the commands that make, check, calibrate, sweep and serve arrives where it counts."""
 
+import json
 from collections import Counter
 from contextlib import nullcontext
 from dataclasses import replace
@@ -30,9 +31,12 @@ from inferometer.hub.web.guard.rules import Rules
 from inferometer.measure.bench.plan import Plan
 from inferometer.measure.bench.verdict import Criteria
 from inferometer.measure.run.isolate import ChildLimits
+from inferometer.measure.run.outcome import MeasuredOutcome
 from inferometer.measure.run.tolerance import Tolerance
 from inferometer.serving.load.plan import LoadPlan
+from inferometer.store import Filter, open_store
 from inferometer.understand.series import AlarmRule
+from unit.store.profiles import profile as stored_profile
 
 
 class HandedOnError(Exception):
@@ -197,6 +201,77 @@ def test_of_what_calibrate_does_one_is_asked_at_a_time(pair, capsys):
 def test_two_models_are_measured_in_turns_here_and_nowhere_else(capsys):
     assert run(["profile", "resnet18", "--against", "resnet34", "--on", "ssh://pi", "--no-store"]) == 2
     assert "on this machine only. Leave --on ssh://pi out." in capsys.readouterr().err
+
+
+def measured_model(name, latency_s):
+    """A run of a model in turns with another, whose steps differ a little."""
+    samples = tuple(latency_s * (1 + 0.001 * (number % 7)) for number in range(40))
+    told = stored_profile(1, model=name)
+    told = replace(told, phases=(replace(told.phases[0], samples_s=samples),))
+    return MeasuredOutcome(profiles=(told,), ended="done", log=f"log of {name}")
+
+
+@pytest.mark.parametrize(
+    ("old_s", "new_s", "more", "code"),
+    [(0.01, 0.012, {}, 1), (0.012, 0.01, {}, 0), (0.01, 0.01, {"ended": "failed", "error": "It broke."}, 2)],
+)
+def test_of_two_models_in_turns_the_second_is_judged_and_stored_with_the_first_below_it(  # noqa: PLR0917
+    monkeypatch, tmp_path, capsys, old_s, new_s, more, code
+):
+    outcomes = {"old": measured_model("old.onnx", old_s), "new": measured_model("new.onnx", new_s)}
+    outcomes["old"] = replace(outcomes["old"], **more)  # either may have ended early
+    asked = []
+    monkeypatch.setattr(
+        "inferometer.api.measure_pair_and_judge",
+        lambda baseline, request, **how: asked.append((baseline, request, how)) or ("old", "new"),
+    )
+    monkeypatch.setattr("inferometer.measure.run.outcome.outcome_of", outcomes.get)
+    store, files = tmp_path / "runs.db", {name: tmp_path / f"{name}.json" for name in outcomes}
+    words = ["profile", "new.onnx", "--against", "old.onnx", "--batch", "3", "--on", "nvidia-l4", "--no-predict",
+             "--fail-if", "latency>5%", "--store", str(store), "-o", str(files["new"]), "--save-against",
+             str(files["old"]), "--name", "fast"]  # fmt: skip
+    assert run(words) == code
+    ((baseline, request, how),) = asked
+    assert (baseline.model, request.model) == ("old.onnx", "new.onnx")
+    assert replace(baseline, model="new.onnx") == request
+    assert (request.workload.batch, how["predict"], how["on"]) == (3, False, "nvidia-l4")
+    assert {name: json.loads(path.read_text())["model"]["name"] for name, path in files.items()} == {
+        "old": "old.onnx", "new": "new.onnx",
+    }  # fmt: skip
+    verdict = "slower" if new_s > old_s else "faster" if new_s < old_s else "as fast as"
+    assert verdict in capsys.readouterr().out.splitlines()[0]
+    with open_store(store) as opened:
+        runs = [opened.get(row.id) for row in opened.list(Filter()).rows]
+    models = {run.id: run.profile.model.name for run in runs}
+    assert {models[run.id]: models.get(run.parent) for run in runs} == {"new.onnx": None, "old.onnx": "new.onnx"}
+
+
+@pytest.mark.parametrize(
+    ("words", "tokens", "link"),
+    [((), False, "http://127.0.0.1:4321/"), (("--host", "::"), True, "http://127.0.0.1:4321/"),
+     (("--host", "::1"), False, "http://[::1]:4321/"), (("--host", "bench-box"), True, "http://bench-box:4321/"),
+     (("--require-token",), True, "http://127.0.0.1:4321/"),
+     (("--cert", "c", "--key", "k"), False, "https://127.0.0.1:4321/")],
+)  # fmt: skip
+def test_a_hub_that_others_can_reach_asks_everybody_for_a_token(  # noqa: PLR0917
+    monkeypatch, tmp_path, capsys, words, tokens, link
+):
+    place, served = tmp_path / "runs.db", []
+    open_store(place).close()
+    listening = SimpleNamespace(getsockname=lambda: ("", 4321))
+    monkeypatch.setattr("inferometer.hub.web.serving.listen", lambda *_: nullcontext(listening))
+    for name in ("require_certificate", "require_tokens"):
+        monkeypatch.setattr(f"inferometer.hub.web.serving.{name}", lambda *given: served.append(given[-1]))
+    monkeypatch.setattr(
+        "inferometer.hub.web.serving.serve", lambda _store, rules, _at, ready: ready() or served.append(rules)
+    )
+    assert run(["hub", *words, "--store", str(place), "--allow-host", "n", "--behind-proxy", "10.0.0.1",
+                "--models-from", "https://m/"]) == 0  # fmt: skip
+    assert served[0] == served[1] == served[2], "what was required is what is served"
+    rules = served[-1]
+    assert (rules.tokens, rules.port, rules.names) == (tokens, 4321, ("n",))
+    assert (rules.proxies, rules.sources) == (("10.0.0.1",), ("https://m/",))
+    assert f"The hub is at {link} with" in capsys.readouterr().err
 
 
 def test_a_calibration_of_others_figures_needs_a_device_and_an_engine(monkeypatch, capsys):
