@@ -35,7 +35,7 @@ from inferometer.measure.run.outcome import MeasuredOutcome
 from inferometer.measure.run.tolerance import Tolerance
 from inferometer.serving.load.plan import LoadPlan
 from inferometer.store import Filter, open_store
-from inferometer.understand.series import AlarmRule
+from inferometer.understand.series import Alarm, AlarmRule
 from unit.store.profiles import profile as stored_profile
 
 
@@ -272,6 +272,63 @@ def test_a_hub_that_others_can_reach_asks_everybody_for_a_token(  # noqa: PLR091
     assert (rules.tokens, rules.port, rules.names) == (tokens, 4321, ("n",))
     assert (rules.proxies, rules.sources) == (("10.0.0.1",), ("https://m/",))
     assert f"The hub is at {link} with" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("state", "ratio", "code"),
+    [("steady", 1.0, 0), ("suspected", 1.06, 0), ("withdrawn", 1.06, 0), ("confirmed", 1.06, 1), ("confirmed", 0.9, 0)],
+)
+def test_only_a_run_that_is_slower_beyond_doubt_fails_and_what_is_suspected_is_marked(  # noqa: PLR0917
+    monkeypatch, tmp_path, capsys, state, ratio, code
+):
+    told, asked, place = [], [], tmp_path / "runs.db"
+    with open_store(place) as opened:
+        run_id = opened.add(stored_profile(1))
+    alarm = Alarm(
+        state=state,
+        run=run_id,
+        series=dict.fromkeys(("model", "runtime", "machine"), "m"),
+        sentence="It is so.",
+        ratio=ratio,
+    )
+    monkeypatch.setattr("inferometer.api.watching.watch", lambda *given, **how: asked.append((given, how)) or alarm)
+
+    def tell(where, known):
+        told.append((where, known))
+        if len(told) == 1:
+            raise PlaceError("Nobody answers.")
+
+    monkeypatch.setattr("inferometer.hub.telling.tell_alarm", tell)
+    words = ["runs", "watch", run_id, "--branch", "fix", "--against", "main", "--baseline", "m.onnx", "--rounds", "20",
+             "--threshold", "4%", "--tell", "mailto:a@b", "--tell", "https://c", "--badge", str(tmp_path / "b.svg"),
+             "--store", str(place)]  # fmt: skip
+    assert run(words) == code
+    rule = AlarmRule(threshold=0.04)
+    assert asked == [((run_id,), {"branch": "fix", "against": "main", "store": str(place), "rule": rule,
+                                  "baseline": "m.onnx", "rounds": 20})]  # fmt: skip
+    assert told == [("mailto:a@b", alarm), ("https://c", alarm)], "one that does not hear keeps no other from hearing"
+    assert "Nobody answers." in capsys.readouterr().err
+    assert (tmp_path / "b.svg").exists()
+    with open_store(place) as opened:
+        assert opened.row(run_id).tags == ((f"alarm:{state}",) if state in {"suspected", "confirmed"} else ())
+    assert run([*words[:7], "--tell", "https://c", "--store", str(place)]) == 2, "only what is confirmed is told"
+
+
+def test_a_token_lasts_as_many_days_as_were_asked_for_and_may_only_read_unless_more_is_said(tmp_path, capsys):
+    place = str(tmp_path / "runs.db")
+    for more in ((), ("--days", "2"), ("--days", "0.5", "--scope", "agent", "--scope", "write", "--project", "p")):
+        assert run(["hub", "token", "create", "ada", "--name", f"t{len(more)}", *more, "--store", place]) == 0
+    with open_store(place) as opened:
+        tokens = {token.name: token for token in opened.tokens()}
+        found = opened.admitted(capsys.readouterr().out.split()[1], "read")
+    assert found.name == "t2", "the text that was printed opens it"
+    lasts = {name: token.expires and token.expires - token.created for name, token in tokens.items()}
+    assert lasts == {"t0": None, "t2": pytest.approx(2 * 86_400), "t8": pytest.approx(43_200)}
+    assert {name: (token.scopes, token.project) for name, token in tokens.items()} == {
+        "t0": (("read",), None), "t2": (("read",), None), "t8": (("write", "agent"), "p"),
+    }  # fmt: skip
+    states = [hub._token_state(replace(tokens["t0"], **more)) for more in ({}, {"expires": 1.0}, {"revoked": 1.0})]
+    assert states == ["valid", "expired", "revoked"]
 
 
 def test_a_calibration_of_others_figures_needs_a_device_and_an_engine(monkeypatch, capsys):
