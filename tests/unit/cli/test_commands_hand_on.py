@@ -1,5 +1,6 @@
 """Every option of the commands that make, check, calibrate, sweep and serve arrives where it counts."""
 
+import json
 from collections import Counter
 from contextlib import nullcontext
 from dataclasses import replace
@@ -30,9 +31,12 @@ from inferometer.hub.web.guard.rules import Rules
 from inferometer.measure.bench.plan import Plan
 from inferometer.measure.bench.verdict import Criteria
 from inferometer.measure.run.isolate import ChildLimits
+from inferometer.measure.run.outcome import MeasuredOutcome
 from inferometer.measure.run.tolerance import Tolerance
 from inferometer.serving.load.plan import LoadPlan
-from inferometer.understand.series import AlarmRule
+from inferometer.store import Filter, open_store
+from inferometer.understand.series import Alarm, AlarmRule
+from unit.store.profiles import profile as stored_profile
 
 
 class HandedOnError(Exception):
@@ -197,6 +201,134 @@ def test_of_what_calibrate_does_one_is_asked_at_a_time(pair, capsys):
 def test_two_models_are_measured_in_turns_here_and_nowhere_else(capsys):
     assert run(["profile", "resnet18", "--against", "resnet34", "--on", "ssh://pi", "--no-store"]) == 2
     assert "on this machine only. Leave --on ssh://pi out." in capsys.readouterr().err
+
+
+def measured_model(name, latency_s):
+    """A run of a model in turns with another, whose steps differ a little."""
+    samples = tuple(latency_s * (1 + 0.001 * (number % 7)) for number in range(40))
+    told = stored_profile(1, model=name)
+    told = replace(told, phases=(replace(told.phases[0], samples_s=samples),))
+    return MeasuredOutcome(profiles=(told,), ended="done", log=f"log of {name}")
+
+
+@pytest.mark.parametrize(
+    ("old_s", "new_s", "more", "code"),
+    [(0.01, 0.012, {}, 1), (0.012, 0.01, {}, 0), (0.01, 0.01, {"ended": "failed", "error": "It broke."}, 2)],
+)
+def test_of_two_models_in_turns_the_second_is_judged_and_stored_with_the_first_below_it(  # noqa: PLR0917
+    monkeypatch, tmp_path, capsys, old_s, new_s, more, code
+):
+    outcomes = {"old": measured_model("old.onnx", old_s), "new": measured_model("new.onnx", new_s)}
+    outcomes["old"] = replace(outcomes["old"], **more)  # either may have ended early
+    asked = []
+    monkeypatch.setattr(
+        "inferometer.api.measure_pair_and_judge",
+        lambda baseline, request, **how: asked.append((baseline, request, how)) or ("old", "new"),
+    )
+    monkeypatch.setattr("inferometer.measure.run.outcome.outcome_of", outcomes.get)
+    store, files = tmp_path / "runs.db", {name: tmp_path / f"{name}.json" for name in outcomes}
+    words = ["profile", "new.onnx", "--against", "old.onnx", "--batch", "3", "--on", "nvidia-l4", "--no-predict",
+             "--fail-if", "latency>5%", "--store", str(store), "-o", str(files["new"]), "--save-against",
+             str(files["old"]), "--name", "fast"]  # fmt: skip
+    assert run(words) == code
+    ((baseline, request, how),) = asked
+    assert (baseline.model, request.model) == ("old.onnx", "new.onnx")
+    assert replace(baseline, model="new.onnx") == request
+    assert (request.workload.batch, how["predict"], how["on"]) == (3, False, "nvidia-l4")
+    assert {name: json.loads(path.read_text())["model"]["name"] for name, path in files.items()} == {
+        "old": "old.onnx", "new": "new.onnx",
+    }  # fmt: skip
+    verdict = "slower" if new_s > old_s else "faster" if new_s < old_s else "as fast as"
+    assert verdict in capsys.readouterr().out.splitlines()[0]
+    with open_store(store) as opened:
+        runs = [opened.get(row.id) for row in opened.list(Filter()).rows]
+    models = {run.id: run.profile.model.name for run in runs}
+    assert {models[run.id]: models.get(run.parent) for run in runs} == {"new.onnx": None, "old.onnx": "new.onnx"}
+
+
+@pytest.mark.parametrize(
+    ("words", "tokens", "link"),
+    [((), False, "http://127.0.0.1:4321/"), (("--host", "::"), True, "http://127.0.0.1:4321/"),
+     (("--host", "::1"), False, "http://[::1]:4321/"), (("--host", "bench-box"), True, "http://bench-box:4321/"),
+     (("--require-token",), True, "http://127.0.0.1:4321/"),
+     (("--cert", "c", "--key", "k"), False, "https://127.0.0.1:4321/")],
+)  # fmt: skip
+def test_a_hub_that_others_can_reach_asks_everybody_for_a_token(  # noqa: PLR0917
+    monkeypatch, tmp_path, capsys, words, tokens, link
+):
+    place, served = tmp_path / "runs.db", []
+    open_store(place).close()
+    listening = SimpleNamespace(getsockname=lambda: ("", 4321))
+    monkeypatch.setattr("inferometer.hub.web.serving.listen", lambda *_: nullcontext(listening))
+    for name in ("require_certificate", "require_tokens"):
+        monkeypatch.setattr(f"inferometer.hub.web.serving.{name}", lambda *given: served.append(given[-1]))
+    monkeypatch.setattr(
+        "inferometer.hub.web.serving.serve", lambda _store, rules, _at, ready: ready() or served.append(rules)
+    )
+    assert run(["hub", *words, "--store", str(place), "--allow-host", "n", "--behind-proxy", "10.0.0.1",
+                "--models-from", "https://m/"]) == 0  # fmt: skip
+    assert served[0] == served[1] == served[2], "what was required is what is served"
+    rules = served[-1]
+    assert (rules.tokens, rules.port, rules.names) == (tokens, 4321, ("n",))
+    assert (rules.proxies, rules.sources) == (("10.0.0.1",), ("https://m/",))
+    assert f"The hub is at {link} with" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("state", "ratio", "code"),
+    [("steady", 1.0, 0), ("suspected", 1.06, 0), ("withdrawn", 1.06, 0), ("confirmed", 1.06, 1), ("confirmed", 0.9, 0)],
+)
+def test_only_a_run_that_is_slower_beyond_doubt_fails_and_what_is_suspected_is_marked(  # noqa: PLR0917
+    monkeypatch, tmp_path, capsys, state, ratio, code
+):
+    told, asked, place = [], [], tmp_path / "runs.db"
+    with open_store(place) as opened:
+        run_id = opened.add(stored_profile(1))
+    alarm = Alarm(
+        state=state,
+        run=run_id,
+        series=dict.fromkeys(("model", "runtime", "machine"), "m"),
+        sentence="It is so.",
+        ratio=ratio,
+    )
+    monkeypatch.setattr("inferometer.api.watching.watch", lambda *given, **how: asked.append((given, how)) or alarm)
+
+    def tell(where, known):
+        told.append((where, known))
+        if len(told) == 1:
+            raise PlaceError("Nobody answers.")
+
+    monkeypatch.setattr("inferometer.hub.telling.tell_alarm", tell)
+    words = ["runs", "watch", run_id, "--branch", "fix", "--against", "main", "--baseline", "m.onnx", "--rounds", "20",
+             "--threshold", "4%", "--tell", "mailto:a@b", "--tell", "https://c", "--badge", str(tmp_path / "b.svg"),
+             "--store", str(place)]  # fmt: skip
+    assert run(words) == code
+    rule = AlarmRule(threshold=0.04)
+    assert asked == [((run_id,), {"branch": "fix", "against": "main", "store": str(place), "rule": rule,
+                                  "baseline": "m.onnx", "rounds": 20})]  # fmt: skip
+    assert told == [("mailto:a@b", alarm), ("https://c", alarm)], "one that does not hear keeps no other from hearing"
+    assert "Nobody answers." in capsys.readouterr().err
+    assert (tmp_path / "b.svg").exists()
+    with open_store(place) as opened:
+        assert opened.row(run_id).tags == ((f"alarm:{state}",) if state in {"suspected", "confirmed"} else ())
+    assert run([*words[:7], "--tell", "https://c", "--store", str(place)]) == 2, "only what is confirmed is told"
+
+
+def test_a_token_lasts_as_many_days_as_were_asked_for_and_may_only_read_unless_more_is_said(tmp_path, capsys):
+    place = str(tmp_path / "runs.db")
+    for more in ((), ("--days", "2"), ("--days", "0.5", "--scope", "agent", "--scope", "write", "--project", "p")):
+        assert run(["hub", "token", "create", "ada", "--name", f"t{len(more)}", *more, "--store", place]) == 0
+    with open_store(place) as opened:
+        tokens = {token.name: token for token in opened.tokens()}
+        found = opened.admitted(capsys.readouterr().out.split()[1], "read")
+    assert found.name == "t2", "the text that was printed opens it"
+    lasts = {name: token.expires and token.expires - token.created for name, token in tokens.items()}
+    assert lasts == {"t0": None, "t2": pytest.approx(2 * 86_400), "t8": pytest.approx(43_200)}
+    assert {name: (token.scopes, token.project) for name, token in tokens.items()} == {
+        "t0": (("read",), None), "t2": (("read",), None), "t8": (("write", "agent"), "p"),
+    }  # fmt: skip
+    states = [hub._token_state(replace(tokens["t0"], **more)) for more in ({}, {"expires": 1.0}, {"revoked": 1.0})]
+    assert states == ["valid", "expired", "revoked"]
 
 
 def test_a_calibration_of_others_figures_needs_a_device_and_an_engine(monkeypatch, capsys):

@@ -129,6 +129,8 @@ EDGES = [  # code, profile by a number, where it is not found yet, where it is, 
     ("compute.bound", computes, 0.49, 0.51, CPU),
     ("memory.bound", moves, 0.49, 0.51, CPU),
     ("memory.kv-cache", cases.cached, 980, 990, CPU),
+    ("launch.bound", lambda count: cases.small_ops(count, 1e-4), 19, 20, CPU),
+    ("batch.small", lambda intensity: cases.on_gpu("memory", intensity), 126, 124, GPU),
 ]
 
 
@@ -187,6 +189,18 @@ def test_an_accelerator_is_what_some_ops_ran_on_or_what_was_asked_for():
     assert found("placement.fallback", replace(dispatch, runtime="onnxruntime"), GPU) is not None
     starts = profile(forward(op("a", "linear", 0.5, unit="gpu"), op("b", "sort", 0.4, device_s=0.1)))
     assert found("placement.fallback", starts, GPU) is None
+
+
+def test_several_devices_have_as_many_times_the_arithmetic_of_another_format():
+    one = cases.on_gpu("compute", 500)
+    for count in (1, 2, 8):
+        several = replace(one, device=replace(one.device, count=count))
+        assert found("compute.bound", several, GPU).changes == ("precision=i8",)
+
+
+def test_a_wait_for_the_host_is_not_made_up_for_by_ops_that_overlap():
+    overlapping = profile(forward(op("a", "linear", 0.8, device_s=0.5), op("b", "linear", 0.5, device_s=0.5)))
+    assert found("host.gap", overlapping, GPU).evidence["gap_s"] == pytest.approx(0.3)
 
 
 def test_runs_that_scatter_or_were_disturbed_are_noisy():

@@ -2,6 +2,7 @@
 
 import csv
 import io
+import re
 import time
 
 import httpx
@@ -14,6 +15,8 @@ from inferometer.hub.web.serving import hub_in_thread
 from inferometer.store import open_store
 from inferometer.store.audit import AuditFilter, Deed
 from inferometer.store.errors import StoreError
+from inferometer.store.queue.devices import Registrar
+from inferometer.store.queue.values import NewDevice
 from unit.hub.web.samples import HOSTILE, hub, network
 from unit.hub.web.world import DATA, SHA, World, profile_body
 
@@ -202,6 +205,17 @@ def test_a_reader_shares_nothing_and_nobody_shares_what_they_do_not_see(world):
 
 
 # The audit log
+
+
+def test_a_devices_page_names_no_project_that_its_reader_does_not_see(world):
+    owner = Registrar(user="agent", project="phones", everyone=False)
+    world.fleet.register(NewDevice(name="shared", labels={"unit": ("dsp",)}, version="1"), owner)
+    world.fleet.share("shared", "cars")
+    shown = {}
+    for who in ("reader", "outsider", "admin"):
+        page = world.ask(who, "GET", "/fleet/devices/shared").text
+        shown[who] = re.search(r"<th>works for</th><td>(.*?)</td>", page)[1]
+    assert shown == {"reader": "phones", "outsider": "cars", "admin": "cars, phones"}
 
 
 def test_every_write_is_noted_with_who_and_from_where(world):

@@ -573,6 +573,26 @@ def test_a_device_stands_as_it_does(more, said):
     assert fleet_pages.standing(device(**more), NOW) == said
 
 
+def test_a_device_to_choose_says_how_many_jobs_it_would_run_before_another():
+    """Those that wait and that it fits, whoever else may take them, and the one that it has."""
+    waiting = [job(1), job(2, wanted=Wanted(labels={"unit": "gpu"})), job(3, wanted=Wanted(device="b"))]
+    asked = []
+    fleet = SimpleNamespace(
+        jobs=lambda **more: asked.append(more) or waiting, now=lambda: NOW,
+        grades=lambda: {"a": SimpleNamespace(grade="B", why="It repeats.")},
+    )  # fmt: skip
+    both = {"unit": ("cpu", "gpu"), "runtime": ("onnxruntime",)}
+    devices = [device("a"), device("b", labels=both, job="j9", state="maintenance", reason="A fan."), device("c")]
+    rows = {row["name"]: row for row in fleet_pages.device_choices(fleet, devices)}
+    assert {name: row["ahead"] for name, row in rows.items()} == {"a": 1, "b": 4, "c": 1}
+    assert asked == [{"states": ("queued",), "limit": 1000}]
+    assert [(row["standing"], row["tone"], row["ready"], row["trust"]) for row in rows.values()] == [
+        ("ready", "good", True, "B"), ("maintenance", "quiet", False, "ungraded"), ("ready", "good", True, "ungraded"),
+    ]  # fmt: skip
+    named = {key: rows["b"][key] for key in ("reason", "units", "engines")}
+    assert named == {"reason": "A fan.", "units": ("cpu", "gpu"), "engines": ("onnxruntime",)}
+
+
 def test_the_facts_of_a_device_are_those_it_told():
     facts = {"machine": {"memory_bytes": 8 * 2**30, "cpu_name": "A76", "gpus": ["a", "b"], "boxed": True, "none": None},
              "runtimes": {"onnx": "1.2", "bare": None}, "box": "bubblewrap"}  # fmt: skip

@@ -4,7 +4,7 @@ from math import fsum
 from statistics import fmean
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from inferometer.core.profile import OpTime, Phase
@@ -78,6 +78,7 @@ WALLS = st.lists(st.floats(0.4, 1.2), min_size=3, max_size=3)
 
 
 @given(MADE, st.lists(MADE, max_size=3), WALLS, st.floats(0.5, 2.0), st.floats(0.5, 2.0), st.booleans())
+@example((1e-3, 1.0, [1.0] * 3, True), [(1e-3, 0.5, [1.0] * 3, True)], [0.4, 1.0, 1.0], 1.0, 1.0, False)  # noqa: FBT003
 def test_ops_add_up_to_each_step_and_steps_to_each_op_whatever_the_timers_cost(  # noqa: PLR0917 - drawn one by one
     first, others, walls, around, cost, by_context
 ):
