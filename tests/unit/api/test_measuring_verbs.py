@@ -68,8 +68,9 @@ def test_a_profile_asks_for_all_that_it_was_given(monkeypatch):
     assert asked.workload == Workload(batch=3, prompt=4, generate=5, context=6, image=7)
     assert (asked.model, asked.options, asked.trust) == ("m", given["engine_options"], ("a", "b"))
     assert (seen["predict"], seen["on"]) == (given["predict"], given["on"])
-    measurements.profile("m", activations="bf16", precision=None)
-    assert seen["asked"].precision == "bf16"
+    for older in (None, "f16"):
+        measurements.profile("m", activations="bf16", precision=older)
+        assert seen["asked"].precision == "bf16"
     measurements.profile("m")
     assert seen["asked"] == replace(ASKED, workload=Workload(), limits=ChildLimits())
     assert (seen["predict"], seen["on"]) == (True, None)

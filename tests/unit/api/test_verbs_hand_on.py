@@ -292,6 +292,9 @@ def test_a_comparison_has_its_threshold_its_risk_and_its_names(monkeypatch):
     assert (a, b, criteria.threshold, criteria.alpha, names) == (one, two, 0.02, 0.1, ("A", "B"))
     assert compare(one, two, threshold=0.03, names=("x", "y"))[3] == ("x", "y")
     assert compare(one, two, threshold=0.03)[2].threshold == 0.03
+    monkeypatch.setattr("inferometer.api.explanations.profile_of", lambda what, store: (what, store))
+    a, b, _, names = compare("x", "y", store="s")
+    assert (a, b, names) == (("x", "s"), ("y", "s"), ("x", "y"))
 
 
 # Published rows

@@ -19,7 +19,7 @@ from inferometer.core.errors import DomainError, PlaceError
 from inferometer.hub.telling import badge_text, tell_alarm, write_badge
 from inferometer.store.recording import recording
 from inferometer.store.values import Filter
-from inferometer.understand.series import Alarm, Suspicion
+from inferometer.understand.series import Alarm, AlarmRule, EnvironmentChange, Suspicion
 
 
 @pytest.fixture(scope="module")
@@ -54,6 +54,7 @@ def test_a_run_among_its_like_is_steady_and_few_runs_are_too_few(store, measured
     alarm = watch(store=store)
     assert alarm.state == "steady"
     assert len(alarm.baseline) == 7
+    assert watch(store=store, rule=AlarmRule(window=5)).baseline == alarm.baseline[-5:], "the newest"
     assert "As fast as before" in alarm.sentence
 
 
@@ -64,8 +65,33 @@ def test_a_slow_run_is_suspected_with_the_machine_before_the_code_and_nobody_is_
     alarm = watch(store=store)
     assert (alarm.state, alarm.told) == ("suspected", False)
     assert alarm.ratio == pytest.approx(1.2, rel=0.02)
-    assert [each.name for each in alarm.environment] == ["version of numpy"]
+    was = measured.environment.versions.get("numpy")
+    assert alarm.environment == (EnvironmentChange(name="version of numpy", before=was, after="9.9"),)
     assert "Before the code, suspect what changed on the machine: version of numpy" in alarm.sentence
+    keep(store, measured, [1.2, 1.2], environment=newer)
+    later = watch(store=store)
+    assert "the last 3 runs are" in later.sentence
+    assert later.environment == alarm.environment, "beside the last run that was not slow"
+
+
+@pytest.mark.parametrize(
+    ("count", "words"),
+    [(0, "Slow. Nothing that is known of the machine has changed."), (1, "machine: a (1 → 2)."),
+     (3, "machine: a (1 → 2), b (1 → 2), c (1 → 2)."), (5, "machine: a (1 → 2), b (1 → 2), c (1 → 2) and 2 more.")],
+)  # fmt: skip
+def test_the_first_three_changes_of_the_machine_are_named_and_the_others_counted(count, words):
+    changes = tuple(EnvironmentChange(name=name, before="1", after="2") for name in "abcde"[:count])
+    alarm = Alarm(state="suspected", run="r", series={}, sentence="", environment=changes)
+    assert watching._with_suspects("Slow.", alarm).endswith(words)
+
+
+@pytest.mark.parametrize(("ids", "count"), [(("7", None), 0), (("7", "8", None), 2), (("7", "8", "9"), 3)])
+def test_a_name_of_several_machines_is_told_of_those_whose_identity_is_known(ids, count):
+    row = SimpleNamespace(**ROW)
+    named = tuple(SimpleNamespace(machine="box", machine_id=each) for each in ids)
+    known = SimpleNamespace(list=lambda *_, **__: SimpleNamespace(rows=named))
+    told = f"box is the name of {count} machines; only runs of 7 count."
+    assert watching._notes(known, row, []) == ((told,) if count else ())
 
 
 @pytest.mark.parametrize(("ratio", "state"), [(1.2, "confirmed"), (1.0, "withdrawn"), (0.8, "confirmed")])
@@ -82,7 +108,10 @@ def test_only_what_holds_in_turns_is_told(store, measured, ratio, state):
     alarm = watch(store=store, baseline="resnet34", in_turns=measure)
     assert (alarm.state, alarm.told) == (state, state == "confirmed")
     assert asked == [("resnet34", "resnet18")] * 12
-    assert len(alarm.confirmations) == 12
+    assert alarm.confirmations == ({"baseline_s": 1.0, "run_s": ratio},) * 12
+    assert alarm.ratio == ratio
+    assert f"takes {ratio:.3f} of the baseline's time" in alarm.sentence
+    assert [f": it is {way}." in alarm.sentence for way in ("slower", "faster")] == [ratio > 1, ratio < 1]
 
 
 def test_a_series_is_of_one_branch_one_machine_and_one_workload(store, measured):

@@ -57,6 +57,21 @@ def test_each_step_is_a_sample_and_what_did_not_run_took_no_time():
     assert steps.take() == {}
 
 
+def test_the_same_kernel_of_two_delegates_is_two_each_with_its_own_operators():
+    """A delegate numbers its kernels from 0; here the first to run has the second operator."""
+    twice = [ProfilerEvent(tag="Convolution (NHWC, F32) IGEMM", kind=8, elapsed_us=us, number=0) for us in (5, 7)]
+    operators = [
+        Operator(index=place, name=name, type="CONV_2D", inputs=(place,), outputs=(place + 2,))
+        for place, name in enumerate("ab")
+    ]
+    steps = StepEvents(operators, [(1,), (0,)])
+    steps.add(twice)
+    steps.add(twice)
+    assert [(kernel.layers, kernel.samples_s) for kernel in steps.take()["forward"]] == [
+        (("b",), (pytest.approx(5e-6),) * 2), (("a",), (pytest.approx(7e-6),) * 2),
+    ]  # fmt: skip
+
+
 def test_two_kernels_of_one_operator_have_two_names():
     steps = StepEvents(OPERATORS[3:])
     steps.add([RECORDED[-1], ProfilerEvent(tag="Clamp (NC)", kind=8, elapsed_us=3, number=1)])

@@ -51,6 +51,17 @@ def test_a_norm_belongs_to_the_weight_that_is_applied_to_it():
     assert layers_of_nodes([norm, scaled]) == (("blk.0.attn_norm",), ("blk.0.attn_norm",))
 
 
+def test_a_norm_without_a_weight_of_its_own_is_nobodys_whoever_reads_it_next():
+    """What reads it first decides, and nothing that ran before it: a pass uses the memory of tensors again."""
+    norm = LlamaNode(name="norm", kind="RMS_NORM", key=7, sources=(NodeInput(name="embd", key=1),))
+    weight = NodeInput(name="blk.1.ffn_norm.weight", key=9)
+    scaled = LlamaNode(name="x", kind="MUL", key=8, sources=(NodeInput(name="norm", key=7), weight))
+    plain = LlamaNode(name="y", kind="SCALE", key=10, sources=(NodeInput(name="norm", key=7),))
+    assert layers_of_nodes([norm, plain, scaled])[0] == ()
+    assert layers_of_nodes([norm, scaled, plain])[0] == ("blk.1.ffn_norm",)
+    assert layers_of_nodes([scaled, norm])[1] == ()
+
+
 def test_a_node_without_a_name_goes_on_with_what_made_its_source():
     found = layers_of_nodes(
         [node("node_33", "FLASH_ATTN_EXT", "Qcur-2 (permuted)"), node("node_36", "MUL_MAT", "node_33 (reshaped)")]

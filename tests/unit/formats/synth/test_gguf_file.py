@@ -8,7 +8,7 @@ import pytest
 from inferometer.core.errors import InferometerError
 from inferometer.formats.gguf import write as writer
 from inferometer.formats.gguf.header import read_header
-from inferometer.formats.gguf.write.file import FORMATS, GgufFacts, format_of
+from inferometer.formats.gguf.write.file import FORMATS, GgufFacts, file_type, format_of
 from inferometer.formats.gguf.write.metadata import LEAST, vocabulary
 from inferometer.formats.gguf.write.names import WrittenTensor
 from inferometer.formats.huggingface.graph import graph_from_config
@@ -153,6 +153,14 @@ def test_the_same_order_writes_the_same_bytes(tmp_path):
 
 def target(stem, *shape, layer=0):
     return WrittenTensor(name=f"blk.{layer}.{stem}.weight", shape=shape, parts=(), stem=stem, layer=layer, matrix=True)
+
+
+def test_a_file_says_llama_cpps_own_number_of_its_format():
+    gguf = pytest.importorskip("gguf")
+    others = {"f32": "ALL_F32", "q3_k": "MOSTLY_Q3_K_S", "q4_k": "MOSTLY_Q4_K_S", "q5_k": "MOSTLY_Q5_K_S"}
+    assert {name: file_type(name) for name in FORMATS} == {
+        name: gguf.LlamaFileType[others.get(name, f"MOSTLY_{name.upper()}")] for name in FORMATS
+    }
 
 
 def test_a_plain_name_means_every_matrix():

@@ -1,7 +1,7 @@
 """Names of modules, of sizes, and of layers that are folded."""
 
 from dataclasses import replace
-from itertools import zip_longest
+from itertools import product, zip_longest
 
 import pytest
 
@@ -81,7 +81,7 @@ def test_a_modules_path_is_the_last_of_its_stack(stack, path):
     assert module_path(stack) == path
 
 
-def chain(paths, extra=(), functions=()):
+def chain(paths, extra=(), functions=(), also=""):
     """One relu, or what `functions` say, after another, each in its module."""
     values = {"x": value(4), **{f"t{n}": value(4) for n in range(len(paths))}}
     calls = [
@@ -92,7 +92,7 @@ def chain(paths, extra=(), functions=()):
         values[output] = value(4)
     calls += [call("add.Tensor", output, self=Ref(first), other=Ref(f"t{len(paths) - 1}")) for first, output in extra]
     last = extra[-1][1] if extra else f"t{len(paths) - 1}"
-    return program_graph(program(calls, values, outputs=last))
+    return program_graph(program(calls, values, outputs=f"{also} {last}"))
 
 
 def shape_of(graph):
@@ -109,6 +109,27 @@ def test_layers_that_differ_in_their_index_only_are_one_block():
 def test_layers_that_do_something_else_are_blocks_of_their_own():
     made = chain([f"a.{n}.f" for n in range(5)], functions=("relu", "gelu", "gelu", "gelu", "relu"))
     assert shape_of(made) == [("a.0", 1, 0, 1), ("a", 3, 1, 1), ("a.4", 1, 0, 1)]
+
+
+def test_blocks_repeated_as_often_as_they_say_are_the_program_again():
+    """All programs of up to six layers that do one of two things."""
+    for functions in (word for size in range(1, 7) for word in product(("relu", "gelu"), repeat=size)):
+        made = chain([f"a.{n}.f" for n in range(len(functions))], functions=functions)
+        unfolded = [
+            (block.full_name(op.name, repetition), op["function"])
+            for block in made.blocks
+            for repetition in range(block.count)
+            for op in block.ops
+        ]
+        assert unfolded == [(f"a.{n}.f", function) for n, function in enumerate(functions)]
+
+
+def test_what_the_program_gives_from_its_midst_is_not_written_again():
+    made = chain([f"a.{n}.f" for n in range(5)], also="t1")
+    assert {block.count for block in made.blocks} == {1}, "a run of the others would begin with what is given"
+    first, last = (tensor.name for tensor in made.outputs)
+    assert [op.name for _, op in made.ops() for tensor in op.outputs if tensor.name == first] == ["a.1.f"]
+    assert first != last
 
 
 def test_a_gap_in_the_indices_ends_a_run():
