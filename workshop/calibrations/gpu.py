@@ -537,7 +537,7 @@ def refit_tokens(args: argparse.Namespace) -> None:
     )
     told = [kernels_inside(subject, there, step) for step in profiled_texts(args, there.runtime, "bf16")
             if step.phase == "decode"]  # fmt: skip
-    off = {}
+    off: dict[tuple[Any, ...], float] = {}
     for model in dict.fromkeys(each.step.model for each in told):
         others = fitting_times([each for each in told if each.step.model != model], power=1)
         off |= {each.step.key: each.off(others) for each in told if each.step.model == model}
