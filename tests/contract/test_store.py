@@ -822,24 +822,23 @@ def test_down_and_up_again_keeps_the_runs(store, place, tmp_path, back):
 def shape_of(connection):
     """Of every table its columns, its keys and its indexes: what may be empty, what goes with what, what comes once."""
     seen = inspect(connection)
+    keys, unique = seen.get_multi_pk_constraint(), seen.get_multi_unique_constraints()
+    leading, indexes = seen.get_multi_foreign_keys(), seen.get_multi_indexes()
     return {
-        table: (
-            sorted(
-                (each["name"], str(each["type"]), each["nullable"], each["default"]) for each in seen.get_columns(table)
-            ),
-            seen.get_pk_constraint(table)["constrained_columns"],
+        name: (
+            sorted((each["name"], str(each["type"]), each["nullable"], each["default"]) for each in columns),
+            keys[name]["constrained_columns"],
             sorted(
                 (each["constrained_columns"], each["referred_table"], each["referred_columns"], each["options"])
-                for each in seen.get_foreign_keys(table)
+                for each in leading[name]
             ),
-            sorted(each["column_names"] for each in seen.get_unique_constraints(table)),
+            sorted(each["column_names"] for each in unique[name]),
             sorted(
-                (each["name"], each["column_names"], bool(each["unique"]), *_only_where(each))
-                for each in seen.get_indexes(table)
+                (each["name"], each["column_names"], bool(each["unique"]), *_only_where(each)) for each in indexes[name]
             ),
         )
-        for table in seen.get_table_names()
-        if table != VERSION_TABLE
+        for name, columns in seen.get_multi_columns().items()
+        if name[-1] != VERSION_TABLE
     }
 
 
