@@ -264,7 +264,7 @@ def test_a_missing_part_is_named(tmp_path):
         reader.read(path)
 
 
-def test_parts_must_belong_together(tmp_path):
+def test_parts_must_belong_together(tmp_path, monkeypatch):
     with pytest.raises(FormatError, match="where 99 are announced"):
         reader.read(split(tmp_path, announced=99))
     path = split(tmp_path)
@@ -274,6 +274,12 @@ def test_parts_must_belong_together(tmp_path):
     for name in ("renamed.gguf", "m-00002-of-00004.gguf"):
         with pytest.raises(FormatError, match="does not say where the others are"):
             reader.read(path := path.rename(tmp_path / name))
+    whole = split(tmp_path)
+    monkeypatch.setattr("inferometer.formats.gguf._MANY_TENSORS", len(small_tensors()))
+    assert reader.read(whole).metadata["tensors"] == len(small_tensors())
+    monkeypatch.setattr("inferometer.formats.gguf._MANY_TENSORS", len(small_tensors()) - 1)
+    with pytest.raises(FormatError, match="do not belong together"):
+        reader.read(whole)
 
 
 def test_content_decides_not_the_name(tmp_path):

@@ -310,6 +310,8 @@ def test_content_decides_not_the_name(tmp_path):
     assert reader.match(look(tmp_path / "weights.bin")) > 0.9
     assert reader.match(look(tmp_path / "none.bin")) > 0.9
     assert reader.match(look(tmp_path / "fake.safetensors")) == 0
+    (tmp_path / "log").write_text('12345678: a line that has "data_offsets" in it')
+    assert reader.match(look(tmp_path / "log")) == 0
     assert reader.match(look(shards(tmp_path))) >= 0.9
     assert reader.match(look(tmp_path)) >= 0.9
 
