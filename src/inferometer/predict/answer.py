@@ -356,7 +356,8 @@ class _Job:
                 f"The energy of {self.ready.graph.name} on {self.device.name} is not known, nor is a battery's life.",
                 remedy="Give --joules-per-flop and --joules-per-byte, or a device with a power figure.",
             )
-        idle_w = 0.0 if power is None else power.idle_w
+        is_priced = self.start.site.energy is not None
+        idle_w = 0.0 if power is None else power.resting_w if is_priced else power.idle_w
         life_s = battery_seconds(battery, joules=joules, time_s=request_s, idle_w=idle_w)
         answered = self.workload.batch * charge_requests(battery, life_s, request_s)
         return {"battery_s": life_s, "inferences_per_charge": answered}

@@ -49,6 +49,11 @@ class PowerModel:
     spread: float = 1.0
     bound: bool = False
 
+    @property
+    def resting_w(self) -> float:
+        """Watts at rest, to stand beside operations that have a price of their own: none where work alone is known."""
+        return 0.0 if not self.bound and self.idle_w == self.computing_w else self.idle_w
+
     def joules(self, *, time_s: Any, computing_s: Any, waiting_s: Any) -> Any:
         """Energy of a phase: `waiting_s` at idle; in the rest the arithmetic is busy for `computing_s` of it.
 

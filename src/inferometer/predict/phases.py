@@ -230,7 +230,7 @@ def _bound(step: StepPrice, plan: PricePlan, site: PlanDevices, *, once: bool) -
 def _energy(sums: StepSums, site: PlanDevices, time_s: float) -> float | None:
     """Joules of all devices. Each waits for the host, and for its turn in a pipeline."""
     if site.energy is not None:
-        idle_w = 0.0 if site.power is None else site.devices * site.power.idle_w
+        idle_w = 0.0 if site.power is None else site.devices * site.power.resting_w
         return counted_joules(site.energy, flops=sums.flops, bytes_moved=sums.bytes, idle_w=idle_w, time_s=time_s)
     if site.power is None:
         return None

@@ -20,7 +20,7 @@ from unit.predict.decoders import LLAMA_3_1_8B
 
 LIMITS = [  # what may be asked, its least, its most
     (lambda value: Offload(layers=value), 0, None),
-    (lambda value: Speculative(draft=LLAMA_3_1_8B, length=value, acceptance=0.5), 1, None),
+    (lambda value: Speculative(draft=LLAMA_3_1_8B, length=value, acceptance=0.5), 0, None),
     (lambda value: Speculative(draft=LLAMA_3_1_8B, length=2, acceptance=value), 0, 1),
     (lambda value: HostCosts(tokenise_s_per_token=value), 0, None),
     (lambda value: HostCosts(sampling_s=value), 0, None),

@@ -34,7 +34,7 @@ def device_record(device: Device, *, efficiency: bool = False) -> dict[str, Any]
         **{name: getattr(device, name) for name in _AS_THEY_ARE},
         "memory": _number(memory.capacity_bytes if memory else None),
         "bandwidth": _number(memory.bandwidth_bytes_per_s if memory else None),
-        "power": _number(device.power_w),
+        "power": _number(device.power_w or device.busy_w),
         "price": _number(device.price_usd),
         "cores": _number(device.cores),
         "clock": _number(device.clock_hz),
