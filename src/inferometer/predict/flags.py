@@ -118,6 +118,8 @@ def _offload(flags: Flags, before: Offload | None) -> Offload | None:
 def _speculative(flags: Flags, before: Speculative | None) -> Speculative | None:
     keys = {"draft_length": "length", "acceptance": "acceptance"}
     given: dict[str, Any] = {field: flags[name] for name, field in keys.items() if name in flags}
+    if given.get("length") == 0:
+        raise DomainError("A draft has 1 token or more, and --draft-length is 0.", remedy="Leave --draft out.")
     if "draft_up_to" in flags:
         from inferometer.predict.options import draft_schedule  # noqa: PLC0415 - as above
 

@@ -174,6 +174,7 @@ def test_a_what_if_asks_what_the_flag_asks(flag):
     (("t5-small", *LLAMA[1:]), "--chunk 16", "reads the prompt in one go"),
     (("llama-3.2-1b", "--on", "nvidia-l4", "--context", "9"), "--cached-prefix 4", "none is read"),
     ((*LLAMA[:5], "--generate", "1"), "--draft gpt2", "fewer than two tokens"),
+    (LLAMA, "--draft gpt2 --draft-length 0", "A draft has 1 token or more"),
     ((*LLAMA[:5], "--generate", "0"), "--detokenise 1us", "no token is written"),
     ((*LLAMA, "--prefill-on", "nvidia-h200"), "--battery 15Wh", "two machines share a request"),
     ((*LLAMA, "--prefill-on", "nvidia-h200"), "", "link between nvidia-h200 and nvidia-l4 is not known"),
