@@ -119,7 +119,9 @@ def _lines(
         for number, entry in enumerate(entries, start=1):
             _require_entry(path, entry)
             try:
-                yield from read(entry, number)
+                for line in read(entry, number):
+                    hash(line.session)  # a list is no name
+                    yield line
             except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
                 why = f"it has no {error}" if isinstance(error, KeyError) else error
                 raise FormatError(f"{path}, entry {number} is not one of {form}: {why}.", remedy=KNOWN) from None

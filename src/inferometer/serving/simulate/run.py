@@ -104,7 +104,8 @@ def _streamed_level(plan: SimulationPlan, service: Service, step: LoadStep, numb
     demands, start_s = _parts(plan, step, number, count), _WARM * count / rate
     if traffic.trace is not None:
         demand = _asked(plan, demand_of(traffic, step, number=number))
-        demands, start_s = iter([demand]), float(np.quantile(demand.due_s, _WARM))
+        by_clock = [not waits_for for waits_for in demand.after] if demand.after else slice(None)
+        demands, start_s = iter([demand]), float(np.quantile(demand.due_s[by_clock], _WARM))
     sink = Streamed(traffic.objectives, start_s=start_s)
     clusters = _run(plan, service, demands, sink.ended, sink.refused, None)
     words = f"{count:,} requests: distributions are kept and not every request; the first {_WARM:.0%} are in none."

@@ -204,3 +204,9 @@ def test_json_that_breaks_off_far_down_names_its_line(tmp_path):
     lines[2718] = lines[2718][:-5]
     with pytest.raises(FormatError, match="line 2719"):
         read_trace(written(tmp_path, "\n".join(lines)))
+
+
+def test_a_session_that_is_no_name_is_refused(tmp_path):
+    text = json.dumps({"session": [1], "at_s": 0, "input_tokens": 3, "output_tokens": 4})
+    with pytest.raises(FormatError, match="entry 1 is not one of ours"):
+        read_trace(written(tmp_path, text))

@@ -420,3 +420,21 @@ def test_a_step_with_adapters_is_longer_by_their_products_and_a_chunk_by_its_tok
     assert read == pytest.approx(alone + pools[0].kernels_prompt * (own.at(2052, 5) - own.at(4, 4)), rel=1e-6)
     assert [_adapters(tp=tp).launches for tp in (1, 2)] == [8 * 32] * 2  # a layer's q k v, o, gate up, down: two each
     assert _adapters(tp=4).at(16384, 64) < 0.6 * _adapters().at(16384, 64)  # few tokens wait for launches
+
+
+def test_the_first_tenth_of_a_long_trace_is_in_no_figure_where_turns_wait_for_answers(monkeypatch):
+    starts = []
+    streamed = running.Streamed
+    monkeypatch.setattr(running, "MOST_KEPT", 10)
+    watched = lambda *given, start_s: starts.append(start_s) or streamed(*given, start_s=start_s)  # noqa: E731
+    monkeypatch.setattr(running, "Streamed", watched)
+    arrival_s = np.array([0.0, 1.0, *(float(at) for at in range(2, 40)), np.nan])
+    trace = RequestTrace(
+        name="turns", form="ours", arrival_s=arrival_s, input_tokens=np.full(41, 30), output_tokens=np.full(41, 4),
+        session=np.array([*range(40), 0]), turn=np.array([0] * 40 + [1]), after=((),) * 40 + ((0,),),
+        wait_s=np.zeros(41),
+    )  # fmt: skip
+    question = ask("llama-3.2-1b", on="nvidia-l4", runtime="vllm")
+    plan = SimulationPlan(question=question, traffic=LoadPlan(url="simulated", trace=trace, steps=(LoadStep(),)))
+    running.simulate(plan)
+    assert starts == [pytest.approx(3.9)]
